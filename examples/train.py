@@ -1,0 +1,134 @@
+"""Train a language model to act in text environments with StarPO.
+
+    python examples/train.py --config examples/configs/demo.yaml
+    python examples/train.py --model Qwen/Qwen2.5-0.5B-Instruct --env ragen/Sokoban-v0
+
+Every field of `StarPOConfig` is an option; `--config` reads them from a YAML file, and options on
+the command line win. The run folder then holds the trained model, `curves.png`, `results.json` and
+one JSON line per episode under `trajectories/`.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from peft import LoraConfig
+from trl import TrlParser
+
+from ragen_envs.baselines import play_random
+from ragen_trl import EnvSpec, StarPOConfig, StarPOTrainer
+from ragen_trl.curves import Reference, plot_curves
+from ragen_trl.evaluation import Rate, format_table
+from ragen_trl.loading import EMBEDDED, load_policy
+
+
+@dataclass
+class ScriptArguments:
+    """What to train, and on what.
+
+    Attributes:
+        model: "tiny" for the policy that comes with the package, a model id, or a folder.
+        env: Ids of the environments, played in equal shares.
+        env_kwargs: Arguments per id, as JSON: `{"ragen/FrozenLake-v0": {"is_slippery": false}}`.
+        dtype: Of the model's weights.
+        use_peft: Train a LoRA adapter; by default whenever the model is not the embedded one.
+        lora_r: Rank of the adapter.
+        lora_alpha: Scale of the adapter.
+        resume: Folder of a checkpoint to go on from.
+    """
+
+    model: str = field(default=EMBEDDED, metadata={"help": "'tiny', a model id, or a folder."})
+    env: list[str] = field(
+        default_factory=lambda: ["ragen/Bandit-v0"],
+        metadata={"help": "Ids of the environments, played in equal shares."},
+    )
+    env_kwargs: str = field(default="{}", metadata={"help": "Arguments per id, as JSON."})
+    dtype: str = field(default="float32", metadata={"help": "Of the model's weights."})
+    use_peft: bool | None = field(
+        default=None, metadata={"help": "Train a LoRA adapter; default: unless embedded."}
+    )
+    lora_r: int = field(default=64, metadata={"help": "Rank of the adapter."})
+    lora_alpha: int = field(default=64, metadata={"help": "Scale of the adapter."})
+    resume: str | None = field(default=None, metadata={"help": "Checkpoint to go on from."})
+
+    def env_specs(self) -> list[EnvSpec]:
+        """Return one specification per id."""
+        kwargs = json.loads(self.env_kwargs)
+        if unknown := set(kwargs) - set(self.env):
+            raise ValueError(f"`env_kwargs` must name ids of `env` ({self.env}), got {unknown}.")
+        return [EnvSpec(env_id, kwargs=kwargs.get(env_id, {})) for env_id in self.env]
+
+    def peft_config(self) -> LoraConfig | None:
+        """Return the adapter to train, or `None` for the whole model."""
+        wanted = self.model != EMBEDDED if self.use_peft is None else self.use_peft
+        if not wanted:
+            return None
+        return LoraConfig(
+            r=self.lora_r,
+            lora_alpha=self.lora_alpha,
+            target_modules="all-linear",
+            task_type="CAUSAL_LM",
+        )
+
+
+def rates(metrics: dict[str, Any], names: list[str]) -> dict[str, Rate | float | None]:
+    """Read success rates and their intervals out of an evaluation's metrics."""
+
+    def stem(name: str) -> str:
+        return "eval_" if len(names) == 1 else f"eval_{name}_"
+
+    fields = ("success_rate", "success_rate_low", "success_rate_high")
+    return {name: Rate(*(metrics[stem(name) + key] for key in fields)) for name in names}
+
+
+def main(script: ScriptArguments, args: StarPOConfig) -> None:
+    """Measure the references, evaluate, train, evaluate again, and say what came out."""
+    model, tokenizer = load_policy(script.model, dtype=script.dtype)
+    trainer = StarPOTrainer(
+        model=model,
+        args=args,
+        env=script.env_specs(),
+        peft_config=script.peft_config(),
+        processing_class=tokenizer,
+    )
+    print(trainer.describe(), flush=True)
+    seeds = range(args.eval_seed, args.eval_seed + args.eval_episodes)
+    names = trainer.eval_env_names
+    random_play = {
+        name: Rate.of([r.success for r in play_random(trainer.eval_env(name), seeds=seeds)])
+        for name in names
+    }
+    optimum = {name: trainer.optimal_success(name) for name in names}
+    before = trainer.evaluate()
+    trainer.train(resume_from_checkpoint=script.resume)
+    after = trainer.evaluate()
+    trainer.save_model()
+    trainer.save_state()
+
+    folder = Path(args.output_dir)
+    columns = {
+        "random play": random_play,
+        "policy before": rates(before, names),
+        "policy after": rates(after, names),
+        "optimum": optimum,
+    }
+    results = {"random_play": random_play, "before": before, "after": after, "optimum": optimum}
+    (folder / "results.json").write_text(json.dumps(results, indent=2), encoding="utf-8")
+    plot_curves(
+        trainer.state.log_history,
+        folder / "curves.png",
+        references={n: Reference(random_play[n].rate, optimum[n]) for n in names},
+        title=f"StarPO, {script.model}",
+    )
+    print(f"\n{format_table(columns)}")
+    print(
+        f"\n{args.eval_episodes} episodes per environment, the same start states in every column."
+    )
+    print(f"Learning curves:  {folder / 'curves.png'}")
+    print(f"Every episode:    {folder / 'trajectories'}")
+    print(f"Trained model:    {folder}")
+
+
+if __name__ == "__main__":
+    main(*TrlParser((ScriptArguments, StarPOConfig)).parse_args_and_config())

@@ -1,0 +1,107 @@
+"""Checks behind `AgentTurns`: its arguments, and what the environment inside it hands over."""
+
+import math
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import gymnasium as gym
+from gymnasium import spaces
+
+from ragen_envs.parsing import TAGS, normalize_name
+
+
+def check_limit(argument: str, value: int) -> int:
+    """Return `value` if it is a positive integer; `argument` is its name in the message."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(
+            f"`{argument}` must be a positive integer, got {value!r}. Pass an int such as 5."
+        )
+    if value < 1:
+        raise ValueError(f"`{argument}` must be at least 1, got {value}. Use a larger number.")
+    return int(value)
+
+
+def check_penalty(format_penalty: float) -> float:
+    """Return `format_penalty` if it is finite and at most 0."""
+    if not isinstance(format_penalty, Real):
+        raise TypeError(
+            f"`format_penalty` must be a number, got {format_penalty!r}. Pass a float such as -0.1."
+        )
+    if not (math.isfinite(format_penalty) and format_penalty <= 0):
+        raise ValueError(
+            f"`format_penalty` must be finite and at most 0, got {format_penalty}. "
+            "It is added to the reward; use 0.0 for no penalty."
+        )
+    return float(format_penalty)
+
+
+def check_spaces(env: gym.Env[Any, Any], label: str) -> None:
+    """Check that the env's observations are text and its actions can be written as text."""
+    if not isinstance(env.observation_space, spaces.Text):
+        raise TypeError(
+            f"`env` must have a Text observation space, but that of {label} is "
+            f"{env.observation_space}. Wrap it in an ObservationWrapper that writes text."
+        )
+    if not isinstance(env.action_space, spaces.Discrete | spaces.Text):
+        raise TypeError(
+            f"`env` must have a Discrete action space with `action_names`, or a Text action space, "
+            f"but that of {label} is {env.action_space}. Wrap it in an ActionWrapper."
+        )
+
+
+def check_action_names(names: Sequence[str], num_actions: int, separator: str, label: str) -> None:
+    """Check that every name can be written in a reply and be told from the others."""
+    is_named = isinstance(names, Sequence) and all(isinstance(name, str) for name in names)
+    if not is_named or isinstance(names, str) or len(names) != num_actions:
+        raise ValueError(
+            f"`action_names` of {label} must be a tuple of {num_actions} names, one per action, "
+            f"got {names!r}. Set one name per action on the env."
+        )
+    normalized = {normalize_name(name) for name in names}
+    if len(normalized) < num_actions or "" in normalized:
+        raise ValueError(
+            f"`action_names` of {label} must be visible and differ in more than case and "
+            f"whitespace, got {names!r}. Rename the actions."
+        )
+    for part in (separator, *TAGS):
+        if any(part in name for name in names):
+            raise ValueError(
+                f"`action_names` of {label} must not contain {part!r}, got {names!r}. "
+                "Pass another `separator`, or rename the actions."
+            )
+
+
+def check_task_description(description: Any, label: str) -> str:
+    """Return `description` if it is text."""
+    if not isinstance(description, str):
+        raise TypeError(
+            f"`task_description` of {label} must be a str, got {description!r}. "
+            "Describe the rules in plain words."
+        )
+    return description
+
+
+def check_state(state: Any, label: str, when: str) -> str:
+    """Return an observation if it is text; `when` says where in the episode it came."""
+    if not isinstance(state, str):
+        raise TypeError(
+            f"The observation of {label} must be a str, got {state!r} {when}. "
+            "Put the state into text in the env."
+        )
+    return state
+
+
+def check_reward(reward: Any, label: str, when: str) -> float:
+    """Return a reward as `float` if it is a finite number; `when` as in `check_state`."""
+    if not isinstance(reward, Real):
+        raise TypeError(
+            f"The reward of {label} must be a finite number, got {reward!r} {when}. "
+            "Return a float from the env."
+        )
+    if not math.isfinite(reward):
+        raise ValueError(
+            f"The reward of {label} must be a finite number, got {reward} {when}. "
+            "Look for a division by zero in the env."
+        )
+    return float(reward)

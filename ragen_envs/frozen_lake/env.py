@@ -1,0 +1,257 @@
+"""The Gymnasium shell around the rules and the map generator of the lake."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gymnasium import spaces
+
+from ragen_envs.frozen_lake.dynamics import (
+    ACTION_NAMES,
+    Layout,
+    State,
+    draw_direction,
+    initial_state,
+    is_over,
+    is_solved,
+    step,
+)
+from ragen_envs.frozen_lake.layout import generate_layout
+from ragen_envs.grid import (
+    Cell,
+    ObservationFormat,
+    board_charset,
+    board_max_length,
+    check_observation_format,
+    check_size,
+    render_board,
+    resolve_symbols,
+)
+from ragen_envs.rendering import Picture, Tile, draw_board
+from ragen_envs.text_env import TextEnv, Transition
+from ragen_envs.text_space import SharedText
+
+GOAL_REWARD = 1.0
+MIN_SIZE = 2
+
+VOCABULARIES: dict[str, dict[str, str]] = {
+    "standard": {
+        "player": "P",
+        "frozen": "_",
+        "hole": "O",
+        "goal": "G",
+        "player_in_hole": "X",
+        "player_on_goal": "√",
+    },
+    "letters": {
+        "player": "A",
+        "frozen": "F",
+        "hole": "H",
+        "goal": "T",
+        "player_in_hole": "D",
+        "player_on_goal": "W",
+    },
+    "ascii": {
+        "player": "@",
+        "frozen": ".",
+        "hole": "o",
+        "goal": "*",
+        "player_in_hole": "x",
+        "player_on_goal": "+",
+    },
+}
+
+_OBJECT_NAMES = ("hole", "goal", "player")
+_ICE = (214, 234, 244)
+_TILES = {
+    "player": Tile(background=_ICE, mark=(60, 90, 170)),
+    "frozen": Tile(background=_ICE),
+    "hole": Tile(background=_ICE, mark=(40, 52, 70), shape="square"),
+    "goal": Tile(background=_ICE, mark=(58, 150, 82), shape="ring"),
+    "player_in_hole": Tile(background=(40, 52, 70), mark=(196, 66, 56)),
+    "player_on_goal": Tile(background=(58, 150, 82), mark=(60, 90, 170)),
+}
+
+
+class FrozenLakeEnv(TextEnv):
+    """Walk over slippery ice to the goal without falling into a hole.
+
+    Every reset draws a new map, start and goal (RAGEN, arXiv:2504.20073, section 3).
+
+    ## Observation
+    The map as one line of symbols per row, or one line of coordinates per object, or both.
+
+    | cell kind | standard | letters | ascii |
+    |---|---|---|---|
+    | player | P | A | @ |
+    | frozen | _ | F | . |
+    | hole | O | H | o |
+    | goal | G | T | * |
+    | player_in_hole | X | D | x |
+    | player_on_goal | √ | W | + |
+
+    ## Actions
+    | index | name |
+    |---|---|
+    | 0 | Left |
+    | 1 | Down |
+    | 2 | Right |
+    | 3 | Up |
+
+    On slippery ice the move takes the intended direction with `success_rate`, and each of the two
+    perpendicular directions with half of the rest. A move over the edge leaves the player in place.
+
+    ## Reward
+    | reward | when |
+    |---|---|
+    | 1.0 | the player arrived at the goal |
+    | 0.0 | every other action |
+
+    ## Episode end
+    Terminated at the goal (success) and in a hole. Truncated by the step limit of the id.
+
+    ## Info
+    | key | type | meaning |
+    |---|---|---|
+    | `success` | `bool` | the player is at the goal |
+    | `action_is_effective` | `bool` | the player moved |
+    | `position` | `tuple[int, int]` | row and column of the player, counted from 0 |
+
+    ## Arguments
+    `size`: rows and columns, both at least 2.
+    `frozen_probability`: probability that a cell other than start and goal is no hole.
+    `is_slippery`: whether moves can slip; if not, `success_rate` has no effect.
+    `success_rate`: probability of the intended direction on slippery ice.
+    `desc`: must be `None`; maps are drawn from the seed.
+    `symbols`: name of a vocabulary, or a mapping from every cell kind to one character.
+    `observation_format`: `"grid"`, `"coordinates"` or `"grid_coordinates"`.
+    `render_mode`: `"ansi"`, `"rgb_array"` or `None`.
+
+    ## Versions
+    v0: first version.
+
+    Attributes:
+        layout: The map of this episode.
+        state: Where the player is.
+        success_rate: Probability of the intended direction; 1.0 without slipping.
+    """
+
+    action_names = ACTION_NAMES
+    layout: Layout
+    state: State
+
+    def __init__(
+        self,
+        *,
+        size: Sequence[int] = (4, 4),
+        frozen_probability: float = 0.8,
+        is_slippery: bool = True,
+        success_rate: float = 1 / 3,
+        desc: Sequence[str] | None = None,
+        symbols: str | Mapping[str, str] = "standard",
+        observation_format: str = "grid",
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(render_mode=render_mode)
+        if desc is not None:
+            raise ValueError(
+                f"`desc` must be None, got {desc!r}. Fixed maps are not supported by this version; "
+                "maps are drawn from the seed of `reset`."
+            )
+        self.size = check_size(size, minimum=MIN_SIZE)
+        self.frozen_probability = _check_probability("frozen_probability", frozen_probability)
+        self.is_slippery = bool(is_slippery)
+        success_rate = _check_probability("success_rate", success_rate)
+        self.success_rate = success_rate if self.is_slippery else 1.0
+        self._symbols = resolve_symbols(symbols, VOCABULARIES)
+        self._format = check_observation_format(observation_format)
+        self.action_space = spaces.Discrete(len(self.action_names))
+        self.observation_space = SharedText(
+            max_length=board_max_length(self.size, _OBJECT_NAMES, self._format),
+            charset=board_charset(self._symbols, _OBJECT_NAMES, self._format),
+        )
+        self.task_description = _describe(
+            self._symbols, self._format, success_rate if self.is_slippery else None
+        )
+
+    def _start(self) -> None:
+        self.layout = generate_layout(self.size, self.frozen_probability, self.np_random)
+        self.state = initial_state(self.layout)
+        self._bare_kinds = _lay_out_kinds(self.layout)
+
+    def _advance(self, action: int) -> Transition:
+        before = self.state
+        direction = action
+        if self.is_slippery:
+            direction = draw_direction(action, self.success_rate, self.np_random)
+        self.state = step(self.layout, before, direction)
+        return Transition(
+            reward=GOAL_REWARD if is_solved(self.layout, self.state) else 0.0,
+            terminated=is_over(self.layout, self.state),
+            is_effective=self.state.player != before.player,
+        )
+
+    def _observe(self) -> str:
+        return render_board(self._kinds(), self._objects(), self._symbols, self._format)
+
+    def _is_success(self) -> bool:
+        return is_solved(self.layout, self.state)
+
+    def _details(self) -> dict[str, Any]:
+        return {"position": self.state.player}
+
+    def _draw(self) -> Picture:
+        return draw_board(self._kinds(), _TILES)
+
+    def _kinds(self) -> list[list[str]]:
+        row, column = self.state.player
+        kinds = self._bare_kinds.copy()
+        kinds[row] = kinds[row].copy()
+        below = kinds[row][column]
+        kinds[row][column] = {"hole": "player_in_hole", "goal": "player_on_goal"}.get(
+            below, "player"
+        )
+        return kinds
+
+    def _objects(self) -> list[tuple[str, Cell]]:
+        if self._format == "grid":  # no need to sort for nothing at every step
+            return []
+        holes = [("hole", cell) for cell in sorted(self.layout.holes)]
+        return [*holes, ("goal", self.layout.goal), ("player", self.state.player)]
+
+
+def _lay_out_kinds(layout: Layout) -> list[list[str]]:
+    rows, columns = layout.size
+    kinds = [["frozen"] * columns for _ in range(rows)]
+    for row, column in layout.holes:
+        kinds[row][column] = "hole"
+    row, column = layout.goal
+    kinds[row][column] = "goal"
+    return kinds
+
+
+def _check_probability(argument: str, probability: float) -> float:
+    if not 0 <= probability <= 1:
+        raise ValueError(f"`{argument}` must be in [0, 1], got {probability!r}.")
+    return float(probability)
+
+
+def _describe(
+    symbols: Mapping[str, str],
+    observation_format: ObservationFormat,
+    success_rate: float | None,
+) -> str:
+    parts = [
+        "You are the player on a frozen lake. Walk to the goal; falling into a hole ends the game.",
+        "Every action moves you by one cell, and moves over the edge leave you where you are.",
+    ]
+    if success_rate is not None:
+        parts.append(
+            f"The ice is slippery: a move goes in the direction you chose with probability "
+            f"{success_rate:.2f} and otherwise to one of the two sides of it."
+        )
+    if observation_format != "coordinates":
+        legend = ", ".join(f"{symbols[kind]} {kind.replace('_', ' ')}" for kind in symbols)
+        parts.append(f"Symbols of the map: {legend}.")
+    if observation_format != "grid":
+        parts.append("Rows are counted from the top and columns from the left, both from 0.")
+    return " ".join(parts)

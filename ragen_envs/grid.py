@@ -1,0 +1,126 @@
+"""What boards have in common: cells, symbols and the three ways to write a board down."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, SupportsIndex, get_args
+
+Cell = tuple[int, int]
+ObservationFormat = Literal["grid", "coordinates", "grid_coordinates"]
+
+COORDINATE_CHARSET = "0123456789 ,:.\n" + "row" + "column"
+
+
+def check_size(size: Sequence[int], *, minimum: int) -> tuple[int, int]:
+    """Return `size` as (rows, columns), both at least `minimum`.
+
+    Raises:
+        ValueError: If it is anything else.
+    """
+    is_pair = len(size) == 2 and all(isinstance(n, SupportsIndex) for n in size)
+    if not is_pair or min(size) < minimum:
+        raise ValueError(
+            f"`size` must be (rows, columns) with both at least {minimum}, got {size!r}."
+        )
+    return int(size[0]), int(size[1])
+
+
+def check_observation_format(observation_format: str) -> ObservationFormat:
+    """Return `observation_format` if it is a known one.
+
+    Raises:
+        ValueError: Otherwise.
+    """
+    for known in get_args(ObservationFormat):
+        if observation_format == known:
+            return known  # type: ignore[no-any-return]  # get_args is untyped
+    raise ValueError(
+        f"`observation_format` must be one of {get_args(ObservationFormat)}, got {observation_format!r}."
+    )
+
+
+def resolve_symbols(
+    symbols: str | Mapping[str, str], vocabularies: Mapping[str, Mapping[str, str]]
+) -> dict[str, str]:
+    """Turn the name of a vocabulary, or a mapping from cell kind to character, into a full mapping.
+
+    Args:
+        symbols: A key of `vocabularies`, or a mapping that names every cell kind.
+        vocabularies: The named vocabularies; all have the same kinds.
+
+    Raises:
+        ValueError: If a name is unknown, a kind is missing or unknown, a symbol is not one visible
+            character, or two kinds share one.
+    """
+    if isinstance(symbols, str):
+        if symbols not in vocabularies:
+            raise ValueError(
+                f"`symbols` must be one of {sorted(vocabularies)} or a mapping from cell kind to "
+                f"character, got {symbols!r}."
+            )
+        return dict(vocabularies[symbols])
+    kinds = set(next(iter(vocabularies.values())))
+    if set(symbols) != kinds:
+        raise ValueError(
+            f"`symbols` must map each of the cell kinds {sorted(kinds)} to a character, "
+            f"got the keys {sorted(symbols)}."
+        )
+    for kind, symbol in symbols.items():
+        if not (
+            isinstance(symbol, str) and len(symbol) == 1 and symbol.isprintable() and symbol != " "
+        ):
+            raise ValueError(
+                f"`symbols` must map to single visible characters, got {symbol!r} for {kind!r}."
+            )
+    if len(set(symbols.values())) < len(kinds):
+        raise ValueError(f"`symbols` must give every cell kind its own character, got {symbols!r}.")
+    return dict(symbols)
+
+
+def render_rows(kinds: Sequence[Sequence[str]], symbols: Mapping[str, str]) -> str:
+    """Write a board of cell kinds as one line of symbols per row, without a final newline."""
+    return "\n".join("".join([symbols[kind] for kind in row]) for row in kinds)
+
+
+def render_coordinates(objects: Iterable[tuple[str, Cell]]) -> str:
+    """Write one line per object, such as `box: row 2, column 3.`; counted from 0."""
+    return "\n".join(f"{name}: row {row}, column {column}." for name, (row, column) in objects)
+
+
+def render_board(
+    kinds: Sequence[Sequence[str]],
+    objects: Iterable[tuple[str, Cell]],
+    symbols: Mapping[str, str],
+    observation_format: ObservationFormat,
+) -> str:
+    """Write a board in the asked format; see `ObservationFormat`."""
+    if observation_format == "grid":
+        return render_rows(kinds, symbols)
+    if observation_format == "coordinates":
+        return render_coordinates(objects)
+    return render_rows(kinds, symbols) + "\n" + render_coordinates(objects)
+
+
+def board_charset(
+    symbols: Mapping[str, str], object_names: Iterable[str], observation_format: ObservationFormat
+) -> str:
+    """Return the characters that `render_board` can write, sorted."""
+    charset = set("\n")
+    if observation_format != "coordinates":
+        charset |= set(symbols.values())
+    if observation_format != "grid":
+        charset |= set(COORDINATE_CHARSET).union(*object_names)
+    return "".join(sorted(charset))
+
+
+def board_max_length(
+    size: tuple[int, int], object_names: Iterable[str], observation_format: ObservationFormat
+) -> int:
+    """Return an upper bound on the characters that `render_board` writes at this size."""
+    rows, columns = size
+    grid = rows * (columns + 1)
+    longest_name = max(len(name) for name in object_names)
+    line = longest_name + len(f": row {rows}, column {columns}.\n")
+    # No cell holds more than two objects (a box on a target, a player on a goal).
+    coordinates = 2 * rows * columns * line
+    return {"grid": grid, "coordinates": coordinates, "grid_coordinates": grid + coordinates}[
+        observation_format
+    ]

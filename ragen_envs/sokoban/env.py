@@ -1,0 +1,255 @@
+"""The Gymnasium shell around the rules and the level generator of Sokoban."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gymnasium import spaces
+
+from ragen_envs.grid import (
+    Cell,
+    ObservationFormat,
+    board_charset,
+    board_max_length,
+    check_observation_format,
+    render_board,
+    resolve_symbols,
+)
+from ragen_envs.rendering import Picture, Tile, draw_board
+from ragen_envs.sokoban.dynamics import (
+    ACTION_NAMES,
+    BOX_OFF_TARGET_REWARD,
+    BOX_ON_TARGET_REWARD,
+    SOLVED_REWARD,
+    STEP_REWARD,
+    Layout,
+    State,
+    is_solved,
+    list_cells,
+    step,
+)
+from ragen_envs.sokoban.layout import check_request, generate_level
+from ragen_envs.text_env import TextEnv, Transition
+from ragen_envs.text_space import SharedText
+
+CELL_KINDS = ("wall", "empty", "target", "box_on_target", "box", "player", "player_on_target")
+
+VOCABULARIES: dict[str, dict[str, str]] = {
+    "standard": dict(zip(CELL_KINDS, "#_O√XPS", strict=True)),
+    "letters": dict(zip(CELL_KINDS, "W.GCBA@", strict=True)),
+    "ascii": dict(zip(CELL_KINDS, "#-.*$@+", strict=True)),
+}
+
+_OBJECT_NAMES = ("wall", "target", "box", "player")
+_FLOOR = (232, 226, 212)
+_TARGET = (206, 96, 86)
+_PLAYER = (60, 90, 170)
+_TILES = {
+    "wall": Tile(background=(72, 76, 88)),
+    "empty": Tile(background=_FLOOR),
+    "target": Tile(background=_FLOOR, mark=_TARGET, shape="ring"),
+    "box_on_target": Tile(background=_TARGET, mark=(58, 150, 82), shape="square"),
+    "box": Tile(background=_FLOOR, mark=(170, 116, 58), shape="square"),
+    "player": Tile(background=_FLOOR, mark=_PLAYER),
+    "player_on_target": Tile(background=_TARGET, mark=_PLAYER),
+}
+
+
+class SokobanEnv(TextEnv):
+    """Push every box onto a target; boxes cannot be pulled.
+
+    Every reset draws a new level (RAGEN, arXiv:2504.20073, section 3). It is solvable and not yet
+    solved, and the length of its shortest solution lies in the asked range.
+
+    ## Observation
+    The room as one line of symbols per row, or one line of coordinates per object, or both. The
+    coordinates leave out the outer ring, which is always wall; a box on a target gives two lines.
+
+    | cell kind | standard | letters | ascii |
+    |---|---|---|---|
+    | wall | # | W | # |
+    | empty | _ | . | - |
+    | target | O | G | . |
+    | box_on_target | √ | C | * |
+    | box | X | B | $ |
+    | player | P | A | @ |
+    | player_on_target | S | @ | + |
+
+    ## Actions
+    | index | name |
+    |---|---|
+    | 0 | Up |
+    | 1 | Down |
+    | 2 | Left |
+    | 3 | Right |
+
+    The player moves by one cell. A box in the way is pushed if the cell behind it is free of walls
+    and other boxes; otherwise nothing moves.
+
+    ## Reward
+    The sum of what applies; the last push of a level usually pays -0.1 + 1.0 + 10.0 = 10.9.
+
+    | reward | when |
+    |---|---|
+    | -0.1 | every action, also one that moves nothing |
+    | 1.0 | a box was pushed onto a target |
+    | -1.0 | a box was pushed off a target |
+    | 10.0 | all boxes are on targets |
+
+    ## Episode end
+    Terminated when all boxes are on targets (success). Truncated by the step limit of the id.
+
+    ## Info
+    | key | type | meaning |
+    |---|---|---|
+    | `success` | `bool` | all boxes are on targets |
+    | `action_is_effective` | `bool` | the player moved |
+    | `boxes_on_target` | `int` | number of boxes on targets |
+
+    ## Arguments
+    `size`: rows and columns, the outer wall counted.
+    `num_boxes`: number of boxes and of targets.
+    `symbols`: name of a vocabulary, or a mapping from every cell kind to one character.
+    `observation_format`: `"grid"`, `"coordinates"` or `"grid_coordinates"`.
+    `min_solution_length`, `max_solution_length`: range of the optimal number of actions from the
+    start; `None` for no upper limit. A range that hardly any level falls in fails at `reset`.
+    `levels`: must be `None`; levels are drawn from the seed.
+    `render_mode`: `"ansi"`, `"rgb_array"` or `None`.
+
+    ## Versions
+    v0: first version.
+
+    Attributes:
+        layout: Walls and targets of this episode.
+        state: Where the player and the boxes are.
+        solution_length: Optimal number of actions from the start of this episode.
+    """
+
+    action_names = ACTION_NAMES
+    layout: Layout
+    state: State
+    solution_length: int
+
+    def __init__(
+        self,
+        *,
+        size: Sequence[int] = (6, 6),
+        num_boxes: int = 1,
+        symbols: str | Mapping[str, str] = "standard",
+        observation_format: str = "grid",
+        min_solution_length: int = 1,
+        max_solution_length: int | None = None,
+        levels: str | Sequence[str] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(render_mode=render_mode)
+        if levels is not None:
+            raise ValueError(
+                f"`levels` must be None, got {levels!r}. Level files are not supported by this "
+                "version; levels are drawn from the seed of `reset`."
+            )
+        self.size = check_request(
+            size=size,
+            num_boxes=num_boxes,
+            min_solution_length=min_solution_length,
+            max_solution_length=max_solution_length,
+        )
+        self.num_boxes = num_boxes
+        self.min_solution_length = min_solution_length
+        self.max_solution_length = max_solution_length
+        self._symbols = resolve_symbols(symbols, VOCABULARIES)
+        self._format = check_observation_format(observation_format)
+        self.action_space = spaces.Discrete(len(self.action_names))
+        self.observation_space = SharedText(
+            max_length=board_max_length(self.size, _OBJECT_NAMES, self._format),
+            charset=board_charset(self._symbols, _OBJECT_NAMES, self._format),
+        )
+        self.task_description = _describe(self.size, self._symbols, self._format)
+
+    def _start(self) -> None:
+        self.layout, self.state, self.solution_length = generate_level(
+            self.np_random,
+            size=self.size,
+            num_boxes=self.num_boxes,
+            min_solution_length=self.min_solution_length,
+            max_solution_length=self.max_solution_length,
+        )
+        self._bare_kinds = _lay_out_kinds(self.layout)
+        self._bare_objects = _list_fixed_objects(self.layout)
+
+    def _advance(self, action: int) -> Transition:
+        self.state, reward, is_effective = step(self.layout, self.state, action)
+        return Transition(reward, self._is_success(), is_effective)
+
+    def _observe(self) -> str:
+        return render_board(self._kinds(), self._objects(), self._symbols, self._format)
+
+    def _is_success(self) -> bool:
+        return is_solved(self.layout, self.state)
+
+    def _details(self) -> dict[str, Any]:
+        return {"boxes_on_target": (self.state.boxes & self.layout.targets).bit_count()}
+
+    def _draw(self) -> Picture:
+        return draw_board(self._kinds(), _TILES)
+
+    def _kinds(self) -> list[list[str]]:
+        kinds = [row.copy() for row in self._bare_kinds]
+        for cell in list_cells(self.state.boxes):
+            row, column = divmod(cell, self.layout.columns)
+            kinds[row][column] = "box" if kinds[row][column] == "empty" else "box_on_target"
+        row, column = divmod(self.state.player, self.layout.columns)
+        kinds[row][column] = "player" if kinds[row][column] == "empty" else "player_on_target"
+        return kinds
+
+    def _objects(self) -> list[tuple[str, Cell]]:
+        if self._format == "grid":  # nobody reads them then
+            return []
+        columns = self.layout.columns
+        boxes = [("box", divmod(cell, columns)) for cell in list_cells(self.state.boxes)]
+        return [*self._bare_objects, *boxes, ("player", divmod(self.state.player, columns))]
+
+
+def _lay_out_kinds(layout: Layout) -> list[list[str]]:
+    kinds = [["empty"] * layout.columns for _ in range(layout.rows)]
+    for kind, mask in (("wall", layout.walls), ("target", layout.targets)):
+        for cell in list_cells(mask):
+            row, column = divmod(cell, layout.columns)
+            kinds[row][column] = kind
+    return kinds
+
+
+def _list_fixed_objects(layout: Layout) -> list[tuple[str, Cell]]:
+    objects = [
+        (name, divmod(cell, layout.columns))
+        for name, mask in (("wall", layout.walls), ("target", layout.targets))
+        for cell in list_cells(mask)
+    ]
+    last_row, last_column = layout.rows - 1, layout.columns - 1
+    return [
+        (name, (row, column))
+        for name, (row, column) in objects
+        if 0 < row < last_row and 0 < column < last_column
+    ]
+
+
+def _describe(
+    size: tuple[int, int], symbols: Mapping[str, str], observation_format: ObservationFormat
+) -> str:
+    rows, columns = size
+    parts = [
+        "You are the player in a room with boxes. Push every box onto a target.",
+        "Walking into a box pushes it one cell ahead if that cell holds no wall and no other box; "
+        "boxes cannot be pulled.",
+        f"Each action costs {-STEP_REWARD:g}. A box pushed onto a target earns "
+        f"{BOX_ON_TARGET_REWARD:g}, off a target costs {-BOX_OFF_TARGET_REWARD:g}; all boxes on "
+        f"targets together earn {SOLVED_REWARD:g} and end the game.",
+    ]
+    if observation_format != "coordinates":
+        legend = ", ".join(f"{symbols[kind]} {kind.replace('_', ' ')}" for kind in CELL_KINDS)
+        parts.append(f"Symbols of the room: {legend}.")
+    if observation_format != "grid":
+        parts.append(
+            "Rows are counted from the top and columns from the left, both from 0. The room has "
+            f"{rows} rows and {columns} columns; its outer ring is wall and not listed."
+        )
+    return " ".join(parts)

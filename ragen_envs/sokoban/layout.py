@@ -1,0 +1,238 @@
+"""Random Sokoban levels whose optimal solution length is known."""
+
+import heapq
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, SupportsIndex
+
+import numpy as np
+
+from ragen_envs.grid import check_size
+from ragen_envs.sokoban.dynamics import Layout, State, list_cells
+
+# Share of the interior that is floor, drawn anew for each room.
+MIN_FLOOR_SHARE = 0.6
+MAX_FLOOR_SHARE = 1.0
+
+# A state costs about 1 microsecond: a search may take some 5 ms, a level some 200 ms.
+MAX_STATES_PER_SEARCH = 5_000
+MAX_STATES_PER_LEVEL = 150_000
+# What an attempt costs besides its search, in states; it bounds the number of attempts.
+STATES_PER_ATTEMPT = 50
+
+
+class Level(NamedTuple):
+    """A level at its start.
+
+    Attributes:
+        layout: Walls and targets.
+        state: Start of the player and the boxes.
+        solution_length: Least number of player moves (pushes included) that solves the level.
+    """
+
+    layout: Layout
+    state: State
+    solution_length: int
+
+
+class _BackwardSearch(NamedTuple):
+    layers: list[list[tuple[int, int]]]  # by solution length: (player, boxes) in order of discovery
+    num_states: int
+    is_cut_short: bool
+
+
+def check_request(
+    *,
+    size: Sequence[int],
+    num_boxes: int,
+    min_solution_length: int,
+    max_solution_length: int | None,
+) -> tuple[int, int]:
+    """Return `size` as (rows, columns) if levels of this kind can be asked for.
+
+    Raises:
+        TypeError: If a number is no integer.
+        ValueError: If a number is out of range or no such level can exist.
+    """
+    rows, columns = check_size(size, minimum=3)
+    num_cells = (rows - 2) * (columns - 2)
+    _check_count("num_boxes", num_boxes)
+    _check_count("min_solution_length", min_solution_length)
+    # A push needs the player, the box and the cell ahead of it in one line.
+    if num_cells < num_boxes + 2 or max(rows, columns) < 5:
+        raise ValueError(
+            f"`size` must be large enough to hold {num_boxes} boxes, the player and one free cell "
+            f"inside the outer wall, three of them in one line, got size={(rows, columns)} with "
+            f"num_boxes={num_boxes}. Use a larger `size` or a smaller `num_boxes`."
+        )
+    if max_solution_length is not None:
+        _check_count("max_solution_length", max_solution_length)
+    if max_solution_length is not None and max_solution_length < min_solution_length:
+        raise ValueError(
+            f"`max_solution_length` must be None or at least `min_solution_length`, got "
+            f"{max_solution_length} with min_solution_length={min_solution_length}."
+        )
+    # A shortest solution visits no unsolved state twice.
+    num_unsolved = (math.comb(num_cells, num_boxes) - 1) * (num_cells - num_boxes)
+    if min_solution_length > num_unsolved:
+        raise ValueError(
+            f"`min_solution_length` must be at most {num_unsolved}, the number of unsolved states at "
+            f"size={(rows, columns)} with num_boxes={num_boxes}, got {min_solution_length}. "
+            "Lower it or use a larger `size`."
+        )
+    return rows, columns
+
+
+def generate_level(
+    rng: np.random.Generator,
+    *,
+    size: Sequence[int],
+    num_boxes: int,
+    min_solution_length: int = 1,
+    max_solution_length: int | None = None,
+) -> Level:
+    """Draw a level that is solvable, not solved, and of a length in the asked range.
+
+    A room is carved and targets are chosen. A breadth-first search runs backward from all solved
+    states, over walks and pulls, so that it meets every state at its optimal solution length. The
+    length is drawn uniformly among those found in the range, then the state among those of this
+    length. A room without such a state is thrown away; the work in all is bounded.
+
+    Args:
+        rng: Source of every draw.
+        size: (rows, columns), the outer wall counted.
+        num_boxes: Number of boxes and of targets.
+        min_solution_length: Least number of player moves of an optimal solution.
+        max_solution_length: Largest such number, or `None` for no limit.
+
+    Raises:
+        ValueError: If no such level can exist or none was found within the bound.
+    """
+    rows, columns = check_request(
+        size=size,
+        num_boxes=num_boxes,
+        min_solution_length=min_solution_length,
+        max_solution_length=max_solution_length,
+    )
+    num_cells = (rows - 2) * (columns - 2)
+    least_floor = max(num_boxes + 2, round(MIN_FLOOR_SHARE * num_cells))
+    most_floor = max(least_floor, round(MAX_FLOOR_SHARE * num_cells))
+    states_left = MAX_STATES_PER_LEVEL
+    is_picky = False
+    while states_left > 0:
+        num_floor = int(rng.integers(least_floor, most_floor + 1))
+        floor = _carve_room(rng, rows, columns, num_floor)
+        # Picky rooms are better, but the tightest exist only with a box that never moves.
+        is_picky = not is_picky
+        targets = _draw_targets(rng, floor, columns, num_boxes, is_picky=is_picky)
+        search = _search_backward(floor, columns, targets, max_solution_length)
+        states_left -= STATES_PER_ATTEMPT + search.num_states
+        longest = len(search.layers) - 1
+        if longest >= min_solution_length:
+            length = int(rng.integers(min_solution_length, longest + 1))
+            layer = search.layers[length]
+            state = State(*layer[int(rng.integers(len(layer)))])
+            walls = (1 << rows * columns) - 1 - floor
+            return Level(Layout(rows, columns, walls, targets), state, length)
+        if search.is_cut_short:
+            # Longer solutions are within reach of the search in smaller rooms.
+            most_floor = max(num_boxes + 2, min(most_floor, num_floor) - 1)
+            least_floor = min(least_floor, most_floor)
+    raise ValueError(
+        f"`min_solution_length` and `max_solution_length` must be lengths that occur, found no level "
+        f"for size={(rows, columns)}, num_boxes={num_boxes}, "
+        f"min_solution_length={min_solution_length}, max_solution_length={max_solution_length}. "
+        "Widen the range, or change `size` or `num_boxes`."
+    )
+
+
+def _check_count(argument: str, count: int) -> None:
+    if not isinstance(count, SupportsIndex):
+        raise TypeError(f"`{argument}` must be an integer, got {count!r}.")
+    if count < 1:
+        raise ValueError(f"`{argument}` must be at least 1, got {count!r}.")
+
+
+def _carve_room(rng: np.random.Generator, rows: int, columns: int, num_floor: int) -> int:
+    """Grow a connected floor of `num_floor` cells inside the outer wall. Returns its mask."""
+    interior = [
+        row * columns + column for row in range(1, rows - 1) for column in range(1, columns - 1)
+    ]
+    # One random order of all cells; the neighbour that comes first in it is opened next. This makes
+    # bays and corridors where a uniform choice would make round rooms.
+    ranks = dict(zip(interior, rng.permutation(len(interior)).tolist(), strict=True))
+    start = interior[int(rng.integers(len(interior)))]
+    frontier = [(ranks.pop(start), start)]
+    floor = 0
+    for _ in range(num_floor):
+        _, cell = heapq.heappop(frontier)
+        floor |= 1 << cell
+        for offset in (-columns, -1, 1, columns):
+            rank = ranks.pop(cell + offset, None)
+            if rank is not None:
+                heapq.heappush(frontier, (rank, cell + offset))
+    return floor
+
+
+def _draw_targets(
+    rng: np.random.Generator, floor: int, columns: int, num_boxes: int, *, is_picky: bool
+) -> int:
+    """Choose targets on the floor, if `is_picky` first those that a lone box can be pushed onto."""
+    cells = list(list_cells(floor))
+    order = [cells[index] for index in rng.permutation(len(cells)).tolist()]
+    if is_picky:
+        pushable = 0
+        for distance in (columns, 1):
+            pushable |= floor << distance & floor << 2 * distance
+            pushable |= floor >> distance & floor >> 2 * distance
+        order.sort(key=lambda cell: not pushable >> cell & 1)
+    return sum(1 << cell for cell in order[:num_boxes])
+
+
+def _search_backward(
+    floor: int, columns: int, targets: int, max_solution_length: int | None
+) -> _BackwardSearch:
+    """Sort states by solution length, up to `max_solution_length` and the bound on states."""
+    moves = _list_reverse_moves(floor, columns)
+    layer = [(player, targets) for player in list_cells(floor & ~targets)]
+    seen = set(layer)
+    layers = [layer]
+    max_states = len(layer) + MAX_STATES_PER_SEARCH
+    while len(layers) - 1 != max_solution_length:
+        if len(seen) >= max_states:
+            return _BackwardSearch(layers, len(seen), is_cut_short=True)
+        next_layer = []
+        for player, boxes in layer:
+            for origin, origin_bit, ahead_bit, pull in moves[player]:
+                if boxes & origin_bit:
+                    continue
+                walked = (origin, boxes)
+                if walked not in seen:
+                    seen.add(walked)
+                    next_layer.append(walked)
+                if boxes & ahead_bit:
+                    pulled = (origin, boxes ^ pull)
+                    if pulled not in seen:
+                        seen.add(pulled)
+                        next_layer.append(pulled)
+        if not next_layer:
+            break
+        layers.append(next_layer)
+        layer = next_layer
+    return _BackwardSearch(layers, len(seen), is_cut_short=False)
+
+
+def _list_reverse_moves(floor: int, columns: int) -> dict[int, list[tuple[int, int, int, int]]]:
+    """List how the player can have come to each cell.
+
+    An entry holds the cell the player came from, its bit, the bit of the cell ahead (where a box
+    that was pushed by this move now is), and the mask that takes this box back.
+    """
+    moves = {}
+    for cell in list_cells(floor):
+        moves[cell] = [
+            (cell - offset, 1 << cell - offset, 1 << cell + offset, 1 << cell | 1 << cell + offset)
+            for offset in (-columns, columns, -1, 1)
+            if floor >> cell - offset & 1
+        ]
+    return moves

@@ -1,0 +1,151 @@
+"""The shell that every environment of this package shares: seeds, spaces, info and API order."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+from gymnasium import spaces
+from gymnasium.error import InvalidAction, ResetNeeded
+from gymnasium.utils import seeding
+
+from ragen_envs.rendering import Picture
+
+DYNAMICS_SEED = "dynamics_seed"
+
+
+class Transition(NamedTuple):
+    """What one action did.
+
+    Attributes:
+        reward: Reward of this action.
+        terminated: Whether the task itself ended (solved, lost, arm pulled).
+        is_effective: Whether the state changed.
+    """
+
+    reward: float
+    terminated: bool
+    is_effective: bool
+
+
+class TextEnv(gym.Env[str, int]):
+    """An environment with a text observation and a few named actions.
+
+    A subclass sets `observation_space`, `action_space`, `action_names` and `task_description`, and
+    writes `_start`, `_advance`, `_observe`, `_is_success`, `_details` and `_draw`. Everything else
+    (seeding, the info contract, API order, rendering) is here once.
+
+    `reset(seed=...)` fixes the start and all later luck. `reset(options={"dynamics_seed": n})`
+    reseeds only what is drawn after the start, so that several episodes can begin in one state and
+    still differ in luck.
+
+    Attributes:
+        action_names: Names by action index.
+        task_description: Rules and symbols in plain words.
+        has_state: Whether `reset` has made a state to act in or to look at.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
+    action_space: spaces.Discrete[Any]
+    action_names: tuple[str, ...]
+    task_description: str
+
+    def __init__(self, *, render_mode: str | None = None) -> None:
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise ValueError(
+                f"`render_mode` must be one of {self.metadata['render_modes']} or None, "
+                f"got {render_mode!r}."
+            )
+        self.render_mode = render_mode
+        self.has_state = False
+        self._is_running = False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        """Draw a start state; see the class docstring for `seed` and `options`.
+
+        Raises:
+            ValueError: If `options` holds a key that this environment does not know, or no start
+                state with the asked properties can be made.
+        """
+        dynamics_seed = self._read_options(options or {})
+        super().reset(seed=seed)
+        self._start()
+        if dynamics_seed is not None:
+            self.np_random, _ = seeding.np_random(dynamics_seed)
+        self.has_state = self._is_running = True
+        return self._observe(), self._info(is_effective=False)
+
+    def step(self, action: int) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Carry out one action.
+
+        Raises:
+            ResetNeeded: Before the first `reset` and after the end of an episode.
+            InvalidAction: If `action` is not an index of `action_names`.
+        """
+        if not self._is_running:
+            raise ResetNeeded(
+                "The episode is over (or never began). Call `reset()` before `step()`."
+            )
+        # `Discrete.contains` takes as long as a whole step; the usual case does without it.
+        is_index = type(action) is int and 0 <= action < len(self.action_names)
+        if not is_index and not self.action_space.contains(action):
+            raise InvalidAction(
+                f"`action` must be an integer in [0, {len(self.action_names)}), got {action!r}. "
+                f"The names by index are {self.action_names}."
+            )
+        transition = self._advance(int(action))
+        self._is_running = not transition.terminated
+        info = self._info(is_effective=transition.is_effective)
+        return self._observe(), transition.reward, transition.terminated, False, info
+
+    def render(self) -> Any:
+        """Return the observation (`ansi`) or a picture of shape (height, width, 3), uint8."""
+        if self.render_mode == "ansi":
+            return self._observe()
+        if self.render_mode == "rgb_array":
+            return self._draw()
+        gym.logger.warn(
+            "You called `render` without a `render_mode`. Pass `render_mode='ansi'` or 'rgb_array' to `make`."
+        )
+        return None
+
+    def _read_options(self, options: Mapping[str, Any]) -> int | None:
+        unknown = sorted(set(options) - {DYNAMICS_SEED})
+        if unknown:
+            raise ValueError(
+                f"`options` may hold only {DYNAMICS_SEED!r}, got {unknown}. Remove the unknown keys."
+            )
+        dynamics_seed = options.get(DYNAMICS_SEED)
+        return None if dynamics_seed is None else int(dynamics_seed)
+
+    def _info(self, *, is_effective: bool) -> dict[str, Any]:
+        return {
+            "success": self._is_success(),
+            "action_is_effective": is_effective,
+            **self._details(),
+        }
+
+    def _start(self) -> None:
+        """Draw the start state from `self.np_random`."""
+        raise NotImplementedError
+
+    def _advance(self, action: int) -> Transition:
+        """Change the state by one action."""
+        raise NotImplementedError
+
+    def _observe(self) -> str:
+        """Put the state into text, a member of `observation_space`."""
+        raise NotImplementedError
+
+    def _is_success(self) -> bool:
+        """Tell whether the task is solved in the present state."""
+        raise NotImplementedError
+
+    def _details(self) -> dict[str, Any]:
+        """Return this environment's own info keys."""
+        raise NotImplementedError
+
+    def _draw(self) -> Picture:
+        """Draw the state as an RGB picture."""
+        raise NotImplementedError

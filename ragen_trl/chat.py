@@ -1,0 +1,121 @@
+"""Token ids of a conversation, built by appending and never by encoding a reply again."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+# Stand-ins whose place in the rendered template shows what the template writes around a message.
+_FIRST, _REPLY, _NEXT = "QfirstmessageQ", "QreplymessageQ", "QnextmessageQ"
+
+
+class ChatCodec:
+    """Write user messages in a model's chat template, and read replies.
+
+    The template is rendered once, with stand-ins for the messages; what it writes before and after
+    each of them is kept. A reply's ids are never rendered, so a template that rewrites history (by
+    dropping reasoning, say) has no effect: the model sees every earlier reply as it was sampled.
+
+    A message becomes ids in one piece with the template text around it, up to the nearest special
+    token on either side, with special tokens switched off. Text from an environment thus gets the
+    ids that the whole rendering would have, and can never turn into a special token.
+
+    Args:
+        tokenizer: A fast tokenizer with a chat template.
+        eos_token_ids: Ids that end a reply.
+        chat_template_kwargs: Further arguments of the template.
+
+    Raises:
+        ValueError: If there is no chat template, or it does not render each message exactly once.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        eos_token_ids: Sequence[int],
+        chat_template_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        if tokenizer.chat_template is None:
+            raise ValueError(
+                "`processing_class` must have a chat template, got a tokenizer without one. Use an "
+                "instruct model, or set `tokenizer.chat_template`."
+            )
+        self._tokenizer = tokenizer
+        self._eos_token_ids = frozenset(eos_token_ids)
+        added = [str(token) for token in tokenizer.get_added_vocab()]
+        self._added_token = re.compile("|".join(re.escape(t) for t in sorted(added, key=len)[::-1]))
+
+        def render(*messages: tuple[str, str]) -> str:
+            return str(
+                tokenizer.apply_chat_template(
+                    [{"role": role, "content": content} for role, content in messages],
+                    tokenize=False,
+                    add_generation_prompt=True,
+                    **(chat_template_kwargs or {}),
+                )
+            )
+
+        self._before_first, self._after_first = _split_once(render(("user", _FIRST)), _FIRST)
+        conversation = render(("user", _FIRST), ("assistant", _REPLY), ("user", _NEXT))
+        _, after_reply = _split_once(conversation, _REPLY)
+        self._before_next, self._after_next = _split_once(after_reply, _NEXT)
+        self._turn_end_ids: list[int] = []
+        for token_id in self._eos_token_ids:
+            text = str(tokenizer.convert_ids_to_tokens(token_id))
+            if self._before_next.startswith(text):
+                self._turn_end_ids = [token_id]
+                self._before_next = self._before_next[len(text) :]
+
+    def encode_start(self, message: str) -> list[int]:
+        """Return the ids of the first prompt, generation prompt included."""
+        return self._encode(self._before_first, message, self._after_first)
+
+    def encode_next(self, message: str, *, reply_ids: Sequence[int]) -> list[int]:
+        """Return the ids between one reply and the next, generation prompt included.
+
+        They begin with the template's end-of-turn token, unless the reply itself ended with it (it
+        does not when it was cut by the token limit).
+        """
+        closing = [] if list(reply_ids[-1:]) == self._turn_end_ids else self._turn_end_ids
+        return closing + self._encode(self._before_next, message, self._after_next)
+
+    def encode_reply(self, text: str) -> list[int]:
+        """Return the ids of a reply that is written rather than sampled, end of turn included."""
+        return self._ids(text, split_special_tokens=True) + self._turn_end_ids
+
+    def decode_reply(self, reply_ids: Sequence[int]) -> str:
+        """Return a reply's text without its end-of-turn token."""
+        has_end = bool(reply_ids) and reply_ids[-1] in self._eos_token_ids
+        kept = list(reply_ids[:-1] if has_end else reply_ids)
+        return str(self._tokenizer.decode(kept, clean_up_tokenization_spaces=False))
+
+    def _encode(self, before: str, message: str, after: str) -> list[int]:
+        last_special = max((m.end() for m in self._added_token.finditer(before)), default=0)
+        next_special = self._added_token.search(after)
+        after_end = next_special.start() if next_special else len(after)
+        plain = before[last_special:] + message + after[:after_end]
+        return [
+            *self._ids(before[:last_special]),
+            *self._ids(plain, split_special_tokens=True),
+            *self._ids(after[after_end:]),
+        ]
+
+    def _ids(self, text: str, *, split_special_tokens: bool = False) -> list[int]:
+        if not text:
+            return []
+        encoded = self._tokenizer(
+            text, add_special_tokens=False, split_special_tokens=split_special_tokens
+        )
+        return list(encoded["input_ids"])
+
+
+def _split_once(text: str, marker: str) -> tuple[str, str]:
+    parts = text.split(marker)
+    if len(parts) != 2:
+        raise ValueError(
+            "The chat template must write every message exactly once, but it wrote one of them "
+            f"{len(parts) - 1} times. Use another template."
+        )
+    return parts[0], parts[1]

@@ -1,0 +1,86 @@
+"""The picture of a run: learning curves beside random play and the optimum."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_PANELS = (
+    ("reward", "return per episode"),
+    ("rollout/in_group_reward_std", "std of returns within a group"),
+    ("entropy", "entropy of sampled tokens (nats)"),
+)
+
+
+class Reference(NamedTuple):
+    """Success rates that a curve is compared with.
+
+    Attributes:
+        random_play: Of uniformly random legal actions.
+        optimum: The best reachable, if known.
+    """
+
+    random_play: float
+    optimum: float | None
+
+
+def plot_curves(
+    log_history: Sequence[Mapping[str, Any]],
+    path: Path,
+    *,
+    references: Mapping[str, Reference],
+    title: str = "",
+) -> None:
+    """Draw a run's log as one PNG: success per environment, then return, spread and entropy.
+
+    Args:
+        log_history: Entries of `trainer.state.log_history`.
+        path: File to write; its folder must exist.
+        references: By environment name, as in the keys of the log. With several environments each
+            gets a panel of its own.
+        title: Headline.
+    """
+    # Without a display, whatever matplotlib is set up for.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    count = len(references) + len(_PANELS)
+    figure = Figure(figsize=(4.2 * count, 3.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, count)
+    for axis, (name, reference) in zip(axes, references.items(), strict=False):
+        is_only = len(references) == 1
+        _plot_success(axis, log_history, name, reference, is_only=is_only)
+    for axis, (key, label) in zip(axes[len(references) :], _PANELS, strict=True):
+        axis.plot(*_series(log_history, key), color="tab:blue", linewidth=1)
+        axis.set(title=label, xlabel="update")
+        axis.grid(alpha=0.3)
+    figure.suptitle(title)
+    figure.savefig(path, dpi=110)
+
+
+def _plot_success(
+    axis: Any,
+    log_history: Sequence[Mapping[str, Any]],
+    name: str,
+    reference: Reference,
+    *,
+    is_only: bool,
+) -> None:
+    train_key = "success_rate" if is_only else f"{name}/success_rate"
+    stem = "eval_" if is_only else f"eval_{name}_"
+    axis.plot(*_series(log_history, train_key), color="tab:blue", alpha=0.4, label="training")
+    steps, rates = _series(log_history, f"{stem}success_rate")
+    low, high = (_series(log_history, f"{stem}success_rate_{end}")[1] for end in ("low", "high"))
+    axis.plot(steps, rates, "o-", color="tab:blue", label="evaluation, 95 % interval")
+    axis.fill_between(steps, low, high, color="tab:blue", alpha=0.15)
+    axis.axhline(reference.random_play, color="tab:red", linestyle="--", label="random play")
+    if reference.optimum is not None:
+        axis.axhline(reference.optimum, color="tab:green", linestyle=":", label="optimum")
+    axis.set(title=f"success, {name}", xlabel="update", ylim=(-0.02, 1.05))
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=7, loc="lower right")
+
+
+def _series(log_history: Sequence[Mapping[str, Any]], key: str) -> tuple[list[float], list[float]]:
+    points = [(entry["step"], entry[key]) for entry in log_history if entry.get(key) is not None]
+    return [float(x) for x, _ in points], [float(y) for _, y in points]

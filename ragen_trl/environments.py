@@ -1,0 +1,171 @@
+"""Which environments are played: specifications, pools of instances, and who plays next."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from ragen_envs import AgentTurns
+from ragen_envs.text_env import DYNAMICS_SEED, TextEnv
+
+EnvFactory = Callable[..., gym.Env[Any, Any]]
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """One environment of a mixture.
+
+    Attributes:
+        id_or_factory: A Gymnasium id, or a callable that returns an environment.
+        weight: Share of the groups, relative to the other environments of the mixture.
+        kwargs: Keyword arguments of `gymnasium.make` or of the callable.
+        agent_turns: Arguments of `AgentTurns` that differ from the trainer's configuration.
+    """
+
+    id_or_factory: str | EnvFactory
+    weight: float = 1.0
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    agent_turns: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.id_or_factory, str) or callable(self.id_or_factory)):
+            raise TypeError(
+                "`env` must be a Gymnasium id, a callable that returns an environment, an "
+                f"`EnvSpec`, or a list of these, got {self.id_or_factory!r}."
+            )
+        if not self.weight > 0:
+            raise ValueError(
+                f"`weight` must be positive, got {self.weight} for {self.id_or_factory!r}. "
+                "Leave the environment out instead."
+            )
+
+
+EnvLike = str | EnvFactory | EnvSpec | tuple[str | EnvFactory | EnvSpec, float]
+
+
+def resolve_env_specs(env: EnvLike | Sequence[EnvLike]) -> list[EnvSpec]:
+    """Turn every accepted form of `env` into a list of specifications.
+
+    Raises:
+        TypeError: If an entry is none of the accepted forms.
+        ValueError: If the list is empty or a weight is not positive.
+    """
+    entries = env if isinstance(env, list) else [env]
+    if not entries:
+        raise ValueError("`env` must name at least one environment, got an empty list.")
+    specs = []
+    for entry in entries:
+        weight = None
+        if isinstance(entry, tuple):
+            entry, weight = entry
+        spec = entry if isinstance(entry, EnvSpec) else EnvSpec(entry)  # type: ignore[arg-type]
+        if weight is not None:
+            spec = EnvSpec(spec.id_or_factory, weight, spec.kwargs, spec.agent_turns)
+        specs.append(spec)
+    return specs
+
+
+class EnvPool:
+    """Reusable instances of one environment, each in the agent's view (`AgentTurns`).
+
+    Args:
+        spec: What to make.
+        agent_turns: Arguments of `AgentTurns`; those of the specification take precedence. An
+            environment that already is an `AgentTurns` is left as it is.
+
+    Attributes:
+        spec: As given.
+        name: The environment's id, or the name of the callable that made it.
+    """
+
+    def __init__(self, spec: EnvSpec, agent_turns: Mapping[str, Any]) -> None:
+        self.spec = spec
+        self._agent_turns = {**agent_turns, **spec.agent_turns}
+        self._envs: list[AgentTurns] = []
+        first = self.take(1)[0]
+        source = spec.id_or_factory
+        self.name = first.spec.id if first.spec else getattr(source, "__name__", str(source))
+
+    def take(self, count: int) -> list[AgentTurns]:
+        """Return `count` instances, made when there are not enough yet."""
+        while len(self._envs) < count:
+            self._envs.append(self._make())
+        return self._envs[:count]
+
+    def _make(self) -> AgentTurns:
+        source = self.spec.id_or_factory
+        if isinstance(source, str):
+            env = gym.make(source, disable_env_checker=True, **self.spec.kwargs)
+        else:
+            env = source(**self.spec.kwargs)
+        if not isinstance(env, gym.Env):
+            raise TypeError(
+                f"`env` must return a `gymnasium.Env`, but {source!r} returned "
+                f"{type(env).__name__}."
+            )
+        return env if isinstance(env, AgentTurns) else AgentTurns(env, **self._agent_turns)
+
+
+def make_pools(env: EnvLike | Sequence[EnvLike], agent_turns: Mapping[str, Any]) -> list[EnvPool]:
+    """Make one pool per environment of a mixture; equal names are numbered from the second on."""
+    pools = [EnvPool(spec, agent_turns) for spec in resolve_env_specs(env)]
+    seen: dict[str, int] = {}
+    for pool in pools:
+        seen[pool.name] = seen.get(pool.name, 0) + 1
+        if seen[pool.name] > 1:
+            pool.name = f"{pool.name}#{seen[pool.name]}"
+    return pools
+
+
+def deal_groups(weights: Sequence[float]) -> Iterator[int]:
+    """Say which environment plays group 0, 1, 2, ...; endless and without chance.
+
+    After n groups, every environment has played its share of n to within one group. Equal weights
+    give plain round-robin.
+    """
+    shares = np.asarray(weights, dtype=np.float64) / np.sum(weights)
+    dealt = np.zeros(len(shares))
+    while True:
+        # Rounded so that equal shares stay equal whatever the floating-point sums.
+        lag = np.round(shares * (dealt.sum() + 1) - dealt, 9)
+        index = int(lag.argmax())
+        dealt[index] += 1
+        yield index
+
+
+def reset_options(env: AgentTurns, seed: int, member: int) -> dict[str, Any] | None:
+    """Return the options that give one member of a group its own luck after the common start.
+
+    Environments of `ragen_envs` know the option `dynamics_seed`; others are reset by seed alone, so
+    that all members of a group meet the same luck.
+    """
+    if not isinstance(env.unwrapped, TextEnv):
+        return None
+    return {DYNAMICS_SEED: int(np.random.SeedSequence([seed, member]).generate_state(1)[0])}
+
+
+class GroupDealer:
+    """Hands out groups: which environment each plays and from which seed; never the same twice.
+
+    Attributes:
+        num_dealt: Groups handed out so far; all that a checkpoint needs.
+    """
+
+    def __init__(self, weights: Sequence[float], *, first_seed: int) -> None:
+        self._weights = list(weights)
+        self._first_seed = first_seed
+        self.resume(0)
+
+    def resume(self, num_dealt: int) -> None:
+        """Go on after `num_dealt` groups."""
+        self.num_dealt = num_dealt
+        self._order = itertools.islice(deal_groups(self._weights), num_dealt, None)
+
+    def deal(self, count: int) -> list[tuple[int, int]]:
+        """Return (index of the environment, seed) of the next `count` groups."""
+        first = self._first_seed + self.num_dealt
+        self.num_dealt += count
+        return [(next(self._order), first + i) for i in range(count)]

@@ -1,0 +1,68 @@
+"""What an evaluation is read against: random play, the optimum, and the table of all of them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ragen_envs import AgentTurns, BanditEnv, FrozenLakeEnv, SokobanEnv, optimal_success
+from ragen_trl.statistics import wilson_interval
+
+
+class Rate(NamedTuple):
+    """A success rate and its 95 % Wilson interval.
+
+    Attributes:
+        rate: Share of solved episodes.
+        low: Lower end.
+        high: Upper end.
+    """
+
+    rate: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, outcomes: Sequence[bool]) -> "Rate":
+        """Estimate the rate from single outcomes."""
+        low, high = wilson_interval(sum(outcomes), len(outcomes))
+        return cls(sum(outcomes) / len(outcomes), low, high)
+
+
+def mean_optimal_success(env: AgentTurns, seeds: Iterable[int]) -> float | None:
+    """Return the best reachable success rate over the start states of `seeds`, or `None`.
+
+    The bound lets a policy look after every action; where several actions are played blind within
+    a turn on slippery ice, the true optimum lies a little lower. `None` stands for an environment
+    without a solver. The environment is reset, not stepped.
+    """
+    if not isinstance(env.unwrapped, BanditEnv | FrozenLakeEnv | SokobanEnv):
+        return None
+    horizon = min(env.max_actions_per_episode, env.max_turns * env.max_actions_per_turn)
+    best = []
+    for seed in seeds:
+        env.reset(seed=seed)
+        best.append(optimal_success(env, horizon))
+    return float(np.mean(best))
+
+
+def format_table(columns: Mapping[str, Mapping[str, Rate | float | None]]) -> str:
+    """Write success rates as a table: one row per environment, one column per policy.
+
+    Args:
+        columns: By column title, then by environment; plain numbers stand without an interval.
+    """
+
+    def cell(value: Rate | float | None) -> str:
+        if value is None:
+            return "-"
+        if isinstance(value, Rate):
+            return f"{value.rate:6.1%} [{value.low:6.1%}, {value.high:6.1%}]"
+        return f"{value:6.1%}"
+
+    names = list(next(iter(columns.values())))
+    rows = [["success rate [95 % interval]", *columns]]
+    rows += [[name, *(cell(column[name]) for column in columns.values())] for name in names]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [" | ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]
+    return "\n".join([lines[0], "-+-".join("-" * width for width in widths), *lines[1:]])

@@ -1,0 +1,99 @@
+"""Sampling replies with transformers, with the log-probability of every sampled token."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import (
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    PreTrainedModel,
+)
+
+
+class Reply(NamedTuple):
+    """One sampled reply.
+
+    Attributes:
+        ids: Sampled token ids; the last one is an end-of-turn token unless the reply was cut.
+        logps: Natural log-probability of each under the whole vocabulary at the sampling
+            temperature, before any truncation such as top-p.
+    """
+
+    ids: list[int]
+    logps: list[float]
+
+
+# Maps the token ids read so far, one list per live episode, and the most tokens a reply may have,
+# to one reply per episode.
+GenerateFn = Callable[[list[list[int]], int], list[Reply]]
+
+
+class SampledLogps(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped here
+    """Record the log-probability of every sampled token while `generate` runs; change nothing.
+
+    Which token was drawn at a step is known only at the next one, so the distribution of one step
+    is kept (shape (rows, vocabulary), float32) and never those of all steps.
+    """
+
+    def __init__(self, temperature: float) -> None:
+        self._temperature = temperature
+        self._distribution: Tensor | None = None
+        self._columns: list[Tensor] = []
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Note the token drawn from the last distribution, and keep the new one."""
+        self._take(input_ids[:, -1])
+        self._distribution = torch.log_softmax(scores.float() / self._temperature, dim=-1)
+        return scores
+
+    def finish(self, last_ids: Tensor) -> Tensor:
+        """Note the last drawn tokens and return all log-probabilities, shape (rows, steps)."""
+        self._take(last_ids)
+        return torch.stack(self._columns, dim=1)
+
+    def _take(self, ids: Tensor) -> None:
+        if self._distribution is not None:
+            self._columns.append(self._distribution.gather(1, ids.unsqueeze(1)).squeeze(1))
+
+
+def sample_replies(
+    model: PreTrainedModel,
+    prompt_ids: Sequence[Sequence[int]],
+    generation_config: GenerationConfig,
+    *,
+    eos_token_ids: Sequence[int],
+) -> list[Reply]:
+    """Let the model answer every prompt once, in one batch.
+
+    Args:
+        model: A causal language model.
+        prompt_ids: One list of token ids per row; any lengths.
+        generation_config: Its `max_new_tokens`, `temperature` and `pad_token_id` must be set.
+        eos_token_ids: Ids that end a reply; the reply keeps the first of them.
+
+    Returns:
+        One reply per row.
+    """
+    width = max(len(ids) for ids in prompt_ids)
+    pad = generation_config.pad_token_id
+    input_ids = torch.tensor([[pad] * (width - len(ids)) + list(ids) for ids in prompt_ids])
+    attention_mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in prompt_ids])
+    recorder = SampledLogps(generation_config.temperature if generation_config.do_sample else 1.0)
+    with torch.no_grad():
+        output: Tensor = model.generate(
+            input_ids=input_ids.to(model.device),
+            attention_mask=attention_mask.to(model.device),
+            generation_config=generation_config,
+            logits_processor=LogitsProcessorList([recorder]),
+        )
+    sampled = output[:, width:]
+    logps = recorder.finish(sampled[:, -1]).cpu()
+    is_end = torch.isin(sampled, torch.tensor(list(eos_token_ids), device=sampled.device))
+    lengths = torch.where(is_end.any(1), is_end.int().argmax(1) + 1, sampled.shape[1]).tolist()
+    return [
+        Reply(ids[:length], row_logps[:length])
+        for ids, row_logps, length in zip(sampled.tolist(), logps.tolist(), lengths, strict=True)
+    ]

@@ -1,0 +1,41 @@
+"""What can only be checked once TRL has loaded the model."""
+
+from accelerate.logging import get_logger
+from trl import GRPOTrainer
+
+logger = get_logger(__name__)
+
+
+def check_trainer(trainer: GRPOTrainer) -> None:
+    """Refuse models and set-ups that would train nothing, or not what they say.
+
+    Raises:
+        ValueError: Naming the argument to change.
+    """
+    if not any(parameter.requires_grad for parameter in trainer.model.parameters()):
+        raise ValueError(
+            "`model` must have trainable parameters, got none. Load an adapter with "
+            "`is_trainable=True`, or pass `peft_config`."
+        )
+    if trainer._is_vlm:
+        raise ValueError("`processing_class` must be a tokenizer, got a multimodal processor.")
+    limit = trainer.args.max_trajectory_tokens
+    context = trainer.model.config.get_text_config().to_dict().get("max_position_embeddings")
+    if context is not None and context < limit:
+        raise ValueError(
+            f"`max_trajectory_tokens` must be at most {context}, the context of the model, got "
+            f"{limit}."
+        )
+    shards = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
+    server = trainer.use_vllm and trainer.vllm_mode == "server"
+    if trainer.accelerator.num_processes > 1 and (shards or server):
+        raise ValueError(
+            "Several processes must each hold the whole model and generate on their own (DDP), "
+            "got DeepSpeed, FSDP or a vLLM server. Use one process, or none of these."
+        )
+    truncates = trainer.top_p < 1.0 or trainer.top_k > 0 or bool(trainer.min_p)
+    if truncates or trainer.repetition_penalty != 1.0:
+        logger.warning(
+            "`top_p`, `top_k`, `min_p` and `repetition_penalty` change what is sampled but not the "
+            "log-probabilities that are trained, which biases the update. Leave them off."
+        )

@@ -1,0 +1,58 @@
+"""Everything this package takes from TRL beyond its public classes, in one place.
+
+A contract test holds the two tables against the installed TRL, so that an upgrade fails there
+first and not in a training run.
+"""
+
+from trl.models.utils import disable_gradient_checkpointing, unwrap_model_for_generation
+from trl.trainer.utils import use_adapter
+
+__all__ = [
+    "CALLS",
+    "OVERRIDES",
+    "disable_gradient_checkpointing",
+    "reward_is_the_environments",
+    "unwrap_model_for_generation",
+    "use_adapter",
+]
+
+# Methods of GRPOTrainer that StarPOTrainer replaces: parameters, and why.
+OVERRIDES: dict[str, tuple[tuple[str, ...], str]] = {
+    "get_train_dataloader": (("self",), "There is no dataset; rows only count micro-batches."),
+    "_prepare_inputs": (
+        ("self", "generation_batch"),
+        "A rollout keeps whole groups, so it yields fewer rows than it played.",
+    ),
+    "training_step": (
+        ("self", "model", "inputs", "num_items_in_batch"),
+        "Measures the time of an update without its rollout.",
+    ),
+    "_compute_loss": (
+        ("self", "model", "inputs"),
+        "Tokens the policy did not sample have no effect; means are exact over the whole update.",
+    ),
+    "evaluate": (
+        ("self", "eval_dataset", "ignore_keys", "metric_key_prefix"),
+        "Plays episodes on fixed seeds instead of reading a dataset.",
+    ),
+    "_save_checkpoint": (("self", "model", "trial"), "Saves which start states come next."),
+    "_load_optimizer_and_scheduler": (("self", "checkpoint"), "Restores them."),
+}
+
+# Methods of GRPOTrainer that StarPOTrainer calls, with the parameters it relies on.
+CALLS: dict[str, tuple[str, ...]] = {
+    "_generate_single_turn": ("prompt_ids", "images", "multimodal_fields", "num_generations"),
+    "_get_per_token_logps_and_entropies": (
+        "model",
+        "input_ids",
+        "attention_mask",
+        "logits_to_keep",
+        "batch_size",
+        "compute_entropy",
+    ),
+}
+
+
+def reward_is_the_environments(*_args: object, **_kwargs: object) -> list[float]:
+    """Stand in for the reward function that GRPOTrainer asks for; never called."""
+    raise AssertionError("StarPOTrainer takes its rewards from the environment.")

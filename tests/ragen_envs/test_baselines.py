@@ -1,0 +1,96 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import ragen_envs  # noqa: F401  (registers the ids)
+from ragen_envs.agent_turns import AgentTurns
+from ragen_envs.baselines import EpisodeResult, play_random, random_reply
+from ragen_envs.parsing import parse_reply
+from tests.fakes import ScriptedTextEnv, Step
+
+NAMES = ("Up", "Down", "Left", "Right")
+
+
+@pytest.mark.parametrize("think", [True, False])
+@pytest.mark.parametrize("separator", ["||", ";"])
+def test_random_reply_is_legal_and_as_long_as_asked(think, separator):
+    rng = np.random.default_rng(0)
+    for num_actions in (1, 2, 5):
+        text = random_reply(NAMES, rng, num_actions=num_actions, separator=separator, think=think)
+        parsed = parse_reply(text, NAMES, separator=separator, think=think)
+        assert parsed.is_valid
+        assert len(parsed.actions) == num_actions
+
+
+def test_random_reply_draws_every_action_equally_often():
+    text = random_reply(NAMES, np.random.default_rng(0), num_actions=4000)
+    counts = [parse_reply(text, NAMES).actions.count(name) for name in NAMES]
+    # Five standard deviations of Binomial(4000, 1/4): 5 * sqrt(4000 * 3/16) = 137.
+    assert all(abs(count - 1000) < 137 for count in counts)
+
+
+@pytest.mark.parametrize(("names", "num_actions"), [((), 1), (NAMES, 0)])
+def test_random_reply_of_nothing_raises(names, num_actions):
+    with pytest.raises(ValueError, match=r"`action_names` must hold a name and `num_actions`"):
+        random_reply(names, np.random.default_rng(0), num_actions=num_actions)
+
+
+def test_play_random_uses_the_whole_budget_and_sums_rewards():
+    inner = ScriptedTextEnv([Step(0.5, info={"success": False})] * 7)
+    env = AgentTurns(inner, max_actions_per_turn=3, max_actions_per_episode=7)
+    assert play_random(env, seeds=[4, 9]) == [EpisodeResult(False, 3.5)] * 2
+    assert len(inner.received) == 14
+    assert inner.episode_seeds == [4, 9]
+    assert set(inner.received) == {0, 1}
+
+
+def test_play_random_reports_success_of_the_environment():
+    inner = ScriptedTextEnv([Step(-1.0, terminated=True, info={"success": True})])
+    assert play_random(AgentTurns(inner), seeds=[0]) == [EpisodeResult(True, -1.0)]
+
+
+@pytest.mark.parametrize(
+    ("last", "success"),
+    [
+        (Step(1.0, terminated=True), True),
+        (Step(0.0, terminated=True), False),
+        (Step(1.0, truncated=True), False),
+    ],
+)
+def test_play_random_without_reported_success_asks_for_a_rewarded_end(last, success):
+    assert play_random(AgentTurns(ScriptedTextEnv([last])), seeds=[0])[0].success is success
+
+
+def test_play_random_depends_on_the_seed_alone():
+    env = AgentTurns(gym.make("ragen/FrozenLake-v0"))
+    forward = play_random(env, seeds=range(30))
+    backward = play_random(env, seeds=reversed(range(30)))
+    assert forward == backward[::-1]
+    assert len(set(forward)) > 1
+
+
+def test_play_random_does_not_guess_what_the_environment_drew():
+    drawn = []
+    inner = ScriptedTextEnv(
+        [Step(terminated=True)],
+        on_reset=lambda env: drawn.append(int(env.np_random.integers(2, size=1)[0])),
+    )
+    env = AgentTurns(inner, max_actions_per_turn=1)
+    play_random(env, seeds=range(400))
+    matches = sum(a == b for a, b in zip(inner.received, drawn, strict=True))
+    # Binomial(400, 1/2): five standard deviations are 50; a shared stream gives 400 matches.
+    assert abs(matches - 200) < 50
+
+
+def test_play_random_on_bandit_pulls_both_arms_equally_often():
+    env = AgentTurns(gym.make("ragen/Bandit-v0"))
+    successes = [result.success for result in play_random(env, seeds=range(1000))]
+    # Binomial(1000, 1/2): five standard deviations are 79.
+    assert abs(sum(successes) - 500) < 79
+
+
+def test_play_random_on_free_text_raises():
+    env = AgentTurns(ScriptedTextEnv(action_space=spaces.Text(3)))
+    with pytest.raises(TypeError, match=r"`env` must wrap an environment with a Discrete"):
+        play_random(env, seeds=[0])

@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+
+from ragen_envs.grid import (
+    board_charset,
+    board_max_length,
+    check_observation_format,
+    check_size,
+    render_board,
+    render_coordinates,
+    render_rows,
+    resolve_symbols,
+)
+
+VOCABULARIES = {"plain": {"wall": "#", "floor": "_"}, "letters": {"wall": "W", "floor": "F"}}
+KINDS = [["wall", "floor", "floor"], ["floor", "wall", "floor"]]
+OBJECTS = [("wall", (0, 0)), ("wall", (1, 1))]
+
+
+@pytest.mark.parametrize("size", [(3, 7), [3, 7], np.array([3, 7])])
+def test_check_size_returns_a_pair_of_python_ints(size):
+    checked = check_size(size, minimum=3)
+    assert checked == (3, 7)
+    assert [type(n) for n in checked] == [int, int]
+
+
+@pytest.mark.parametrize("size", [(2, 7), (7, 2), (7,), (7, 7, 7), (3.0, 7), "77", (-3, 7)])
+def test_check_size_with_anything_else_raises(size):
+    with pytest.raises(ValueError, match=r"`size` must be \(rows, columns\).* at least 3"):
+        check_size(size, minimum=3)
+
+
+def test_check_observation_format_knows_three():
+    for known in ("grid", "coordinates", "grid_coordinates"):
+        assert check_observation_format(known) == known
+    with pytest.raises(ValueError, match=r"`observation_format` must be one of.*got 'picture'"):
+        check_observation_format("picture")
+
+
+def test_resolve_symbols_takes_a_name_or_a_full_mapping():
+    assert resolve_symbols("letters", VOCABULARIES) == {"wall": "W", "floor": "F"}
+    assert resolve_symbols({"floor": "·", "wall": "█"}, VOCABULARIES) == {"wall": "█", "floor": "·"}
+
+
+def test_resolve_symbols_gives_a_copy():
+    resolve_symbols("plain", VOCABULARIES)["wall"] = "!"
+    assert VOCABULARIES["plain"]["wall"] == "#"
+
+
+@pytest.mark.parametrize(
+    ("symbols", "message"),
+    [
+        ("greek", r"one of \['letters', 'plain'\].*got 'greek'"),
+        ({"wall": "#"}, "must map each of the cell kinds"),
+        ({"wall": "#", "floor": "_", "door": "D"}, "must map each of the cell kinds"),
+        ({"wall": "##", "floor": "_"}, "single visible characters, got '##' for 'wall'"),
+        ({"wall": "#", "floor": "\n"}, "single visible characters"),
+        ({"wall": "#", "floor": " "}, "single visible characters"),
+        ({"wall": "#", "floor": 5}, "single visible characters"),
+        ({"wall": "#", "floor": "#"}, "its own character"),
+    ],
+)
+def test_resolve_symbols_with_a_bad_value_raises(symbols, message):
+    with pytest.raises(ValueError, match=message):
+        resolve_symbols(symbols, VOCABULARIES)
+
+
+def test_render_rows_writes_one_line_per_row():
+    assert render_rows(KINDS, VOCABULARIES["plain"]) == "#__\n_#_"
+
+
+def test_render_coordinates_writes_one_line_per_object():
+    objects = [("box", (2, 13)), ("player", (0, 1))]
+    assert render_coordinates(objects) == "box: row 2, column 13.\nplayer: row 0, column 1."
+
+
+def test_render_board_writes_the_asked_parts():
+    symbols = VOCABULARIES["letters"]
+    grid = "WFF\nFWF"
+    coordinates = "wall: row 0, column 0.\nwall: row 1, column 1."
+    assert render_board(KINDS, OBJECTS, symbols, "grid") == grid
+    assert render_board(KINDS, OBJECTS, symbols, "coordinates") == coordinates
+    both = render_board(KINDS, OBJECTS, symbols, "grid_coordinates")
+    assert both == grid + "\n" + coordinates
+
+
+def test_board_charset_of_the_grid_is_the_symbols_and_the_line_break():
+    assert board_charset(VOCABULARIES["plain"], ["wall"], "grid") == "\n#_"
+
+
+@pytest.mark.parametrize("observation_format", ["grid", "coordinates", "grid_coordinates"])
+def test_board_charset_and_length_cover_the_fullest_board(observation_format):
+    size, names = (3, 12), ["wall", "player"]
+    kinds = [["wall"] * size[1] for _ in range(size[0])]
+    objects = [(name, (r, c)) for r in range(3) for c in range(12) for name in names]
+    symbols = VOCABULARIES["plain"]
+    text = render_board(kinds, objects, symbols, observation_format)
+    assert set(text) <= set(board_charset(symbols, names, observation_format))
+    assert len(text) <= board_max_length(size, names, observation_format)
+
+
+def test_board_charset_of_coordinates_leaves_the_symbols_out():
+    assert "#" not in board_charset(VOCABULARIES["plain"], ["wall"], "coordinates")
+    assert "#" in board_charset(VOCABULARIES["plain"], ["wall"], "grid_coordinates")

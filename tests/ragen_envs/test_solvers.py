@@ -1,0 +1,231 @@
+import copy
+import itertools
+
+import gymnasium as gym
+import pytest
+from gymnasium.error import ResetNeeded
+
+import ragen_envs  # noqa: F401  # registers the ids
+from ragen_envs.bandit import BanditEnv
+from ragen_envs.frozen_lake import FrozenLakeEnv
+from ragen_envs.frozen_lake.dynamics import Layout, State
+from ragen_envs.solvers import optimal_success, solve
+
+MOVES = [(0, -1), (1, 0), (0, 1), (-1, 0)]
+
+
+def make_lake(*rows, success_rate=None):
+    """Put the player on `S` of a hand-written lake; slippery if `success_rate` is given."""
+    cells = {(r, c): mark for r, row in enumerate(rows) for c, mark in enumerate(row)}
+    where = {mark: [cell for cell, m in cells.items() if m == mark] for mark in "SGH"}
+    slip = {} if success_rate is None else {"success_rate": success_rate}
+    env = FrozenLakeEnv(is_slippery=success_rate is not None, **slip)
+    env.reset(seed=0)
+    size = (len(rows), len(rows[0]))
+    env.layout = Layout(size, frozenset(where["H"]), where["S"][0], where["G"][0])
+    env.state = State(env.layout.start)
+    return env
+
+
+def move(layout, cell, direction):
+    row, column = (a + b for a, b in zip(cell, MOVES[direction], strict=True))
+    inside = 0 <= row < layout.size[0] and 0 <= column < layout.size[1]
+    return (row, column) if inside else cell
+
+
+def best_by_recursion(layout, cell, horizon, success_rate):
+    """Definition of the best reachable success, action tree by action tree."""
+    if cell == layout.goal:
+        return 1.0
+    if cell in layout.holes or horizon == 0:
+        return 0.0
+    totals = []
+    for action in range(4):
+        total = 0.0
+        for turn, probability in [
+            (0, success_rate),
+            (1, (1 - success_rate) / 2),
+            (3, (1 - success_rate) / 2),
+        ]:
+            following = move(layout, cell, (action + turn) % 4)
+            total += probability * best_by_recursion(layout, following, horizon - 1, success_rate)
+        totals.append(total)
+    return max(totals)
+
+
+def success_of_plan(layout, plan, success_rate):
+    """Success probability of a fixed action sequence, by pushing a distribution forward."""
+    weights, won = {layout.start: 1.0}, 0.0
+    for action in plan:
+        following = {}
+        for cell, weight in weights.items():
+            for turn, probability in [
+                (0, success_rate),
+                (1, (1 - success_rate) / 2),
+                (3, (1 - success_rate) / 2),
+            ]:
+                arrival = move(layout, cell, (action + turn) % 4)
+                if arrival == layout.goal:
+                    won += weight * probability
+                elif arrival not in layout.holes:
+                    following[arrival] = following.get(arrival, 0.0) + weight * probability
+        weights = following
+    return won
+
+
+def test_solve_bandit_names_the_arm_with_the_higher_expected_reward():
+    env = BanditEnv()
+    for seed in range(6):
+        env.reset(seed=seed)
+        assert [env.action_names[action] for action in solve(env)] == ["Dragon"]
+    env = BanditEnv(low_arm_reward=0.3)  # more than 0.25 * 1.0
+    env.reset(seed=0)
+    assert [env.action_names[action] for action in solve(env)] == ["Phoenix"]
+
+
+def test_solve_bandit_prefers_the_high_arm_in_a_tie():
+    env = BanditEnv(low_arm_reward=0.25)
+    for seed in range(6):
+        env.reset(seed=seed)
+        assert [env.action_names[action] for action in solve(env)] == ["Dragon"]
+
+
+def test_bandit_after_the_pull_is_either_solved_or_lost():
+    env = BanditEnv()
+    env.reset(seed=0)
+    env.step(env.action_names.index("Dragon"))
+    assert solve(env) == []
+    assert optimal_success(env, 0) == optimal_success(env, 3) == 1.0
+    env.reset(seed=0)
+    env.step(env.action_names.index("Phoenix"))
+    assert solve(env) is None
+    assert optimal_success(env, 3) == 0.0
+
+
+def test_optimal_success_bandit_needs_one_action():
+    env = BanditEnv()
+    env.reset(seed=0)
+    assert optimal_success(env, 0) == 0.0
+    assert optimal_success(env, 1) == 1.0
+
+
+def test_solve_lake_reaches_the_goal_in_the_fewest_moves():
+    env = gym.make("ragen/FrozenLake-v0", is_slippery=False)
+    for seed in range(60):
+        env.reset(seed=seed)
+        layout, before = env.unwrapped.layout, copy.copy(env.unwrapped.state)
+        plan = solve(env)
+        assert env.unwrapped.state == before
+        assert optimal_success(env, len(plan)) == 1.0
+        assert optimal_success(env, len(plan) - 1) == 0.0
+        shorter = range(min(len(plan), 6))
+        candidates = (p for n in shorter for p in itertools.product(range(4), repeat=n))
+        assert not any(success_of_plan(layout, p, success_rate=1.0) for p in candidates)
+        for action in plan:
+            _, reward, terminated, _, info = env.step(action)
+        assert (reward, terminated, info["success"]) == (1.0, True, True)
+        assert solve(env) == []
+        assert optimal_success(env, 0) == 1.0
+
+
+def test_lake_with_the_player_in_a_hole_is_lost():
+    env = make_lake("SHG", "FFF")
+    _, _, terminated, _, _ = env.step(2)
+    assert terminated
+    assert solve(env) is None
+    assert optimal_success(env, 50) == 0.0
+
+
+def test_lake_with_the_goal_behind_holes_cannot_be_solved():
+    env = make_lake("SHG", "HFF")
+    assert solve(env) is None
+    assert optimal_success(env, 50) == 0.0
+
+
+def test_solve_on_slippery_ice_raises_and_points_to_optimal_success():
+    env = FrozenLakeEnv()
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"`is_slippery` must be False.*`optimal_success`"):
+        solve(env)
+
+
+def test_optimal_success_on_a_two_by_two_lake_has_the_values_worked_out_by_hand():
+    env = make_lake("SG", "FF", success_rate=1 / 3)
+    # One action: Right, Up and Down all go right with probability 1/3.
+    # Two: Up stays with probability 2/3 and tries again: 1/3 + 2/3 * 1/3 = 5/9. Right would also
+    # go down with probability 1/3, from where one action does not reach the goal.
+    # n: Up again and again, 1 - (2/3)^n.
+    assert optimal_success(env, 0) == 0.0
+    assert optimal_success(env, 1) == pytest.approx(1 / 3, abs=1e-12)
+    assert optimal_success(env, 2) == pytest.approx(5 / 9, abs=1e-12)
+    assert optimal_success(env, 10) == pytest.approx(1 - (2 / 3) ** 10, abs=1e-12)
+
+
+def test_optimal_success_past_a_hole_has_the_value_worked_out_by_hand():
+    env = make_lake("SFG", "FHF", success_rate=0.8)
+    # Two actions: Right (0.8), then Right (0.8); every slip costs the second action.
+    assert optimal_success(env, 2) == pytest.approx(0.64, abs=1e-12)
+    # Three actions. In the middle (v): Right 0.8, up (0.1) stays, down (0.1) is the hole.
+    # With one action v1 = 0.8, with two v2 = 0.8 + 0.1 * 0.8 = 0.88. From the start (s): Right 0.8
+    # to the middle, up (0.1) stays with s2 = 0.64, down (0.1) to the lower left with two actions
+    # left, too few: s3 = 0.8 * 0.88 + 0.1 * 0.64 = 0.768.
+    assert optimal_success(env, 3) == pytest.approx(0.768, abs=1e-12)
+
+
+@pytest.mark.parametrize("success_rate", [1 / 3, 0.6, 1.0])
+@pytest.mark.parametrize("rows", [("SFG", "FHF", "FFF"), ("SFF", "HFH", "FFG"), ("SHGF", "FFFH")])
+def test_optimal_success_agrees_with_the_definition(rows, success_rate):
+    env = make_lake(*rows, success_rate=success_rate)
+    for horizon in range(5):
+        expected = best_by_recursion(env.layout, env.layout.start, horizon, success_rate)
+        assert optimal_success(env, horizon) == pytest.approx(expected, abs=1e-12)
+
+
+def test_optimal_success_with_feedback_beats_every_fixed_plan():
+    env = make_lake("FSF", "FFF", "FGH", success_rate=1 / 3)
+    blind = max(
+        success_of_plan(env.layout, plan, 1 / 3) for plan in itertools.product(range(4), repeat=5)
+    )
+    assert optimal_success(env, 5) > blind + 0.01 > 0.3
+
+
+def test_optimal_success_sokoban_is_one_from_the_plan_length_on():
+    env = gym.make("ragen/Sokoban-v0")
+    for seed in range(5):
+        env.reset(seed=seed)
+        plan = solve(env)
+        assert plan
+        assert optimal_success(env, len(plan) - 1) == 0.0
+        assert optimal_success(env, len(plan)) == 1.0
+        for action in plan:
+            _, reward, terminated, _, info = env.step(action)
+        assert (terminated, info["success"]) == (True, True)
+        assert reward > 10
+        assert solve(env) == []
+        assert optimal_success(env, 0) == 1.0
+
+
+def test_solvers_with_a_foreign_environment_raise_type_error():
+    class Foreign(gym.Env):
+        pass
+
+    with pytest.raises(TypeError, match="got Foreign"):
+        solve(Foreign())
+    with pytest.raises(TypeError, match="got Foreign"):
+        optimal_success(Foreign(), 1)
+
+
+@pytest.mark.parametrize("env_id", ["Bandit-v0", "FrozenLake-v0", "Sokoban-v0"])
+def test_solvers_before_the_first_reset_raise_reset_needed(env_id):
+    env = gym.make(f"ragen/{env_id}")
+    with pytest.raises(ResetNeeded, match=r"Call `reset\(\)`"):
+        solve(env)
+    with pytest.raises(ResetNeeded, match=r"Call `reset\(\)`"):
+        optimal_success(env, 1)
+
+
+def test_optimal_success_with_a_negative_horizon_raises_value_error():
+    env = BanditEnv()
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="`horizon` must be at least 0, got -1"):
+        optimal_success(env, -1)

@@ -1,0 +1,1 @@
+"""Kernels written down from their definitions, one number at a time: the oracles of the tests."""
