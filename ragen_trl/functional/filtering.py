@@ -24,8 +24,8 @@ def group_scores(
 ) -> Tensor:
     """Score every group by how uncertain the policy is about it.
 
-    "reward_std": sample std (n - 1) of the returns in the group, U in RAGEN (arXiv:2504.20073)
-    section 3.2. It is always taken per group, however the rewards are scaled elsewhere.
+    "reward_std": sample std (n - 1) of the returns in the group, the uncertainty U of
+    RAGEN (arXiv:2504.20073). It is always taken per group, however rewards are scaled elsewhere.
 
     Args:
         returns: Return of every trajectory. Shape `(B,)`, floating, finite.

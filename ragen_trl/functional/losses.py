@@ -41,7 +41,7 @@ def clipped_policy_loss(
     """Compute PPO's clipped surrogate for every sampled token.
 
     loss = -min(r * A, clip(r, 1 - epsilon_low, 1 + epsilon_high) * A), r = exp(logp - old_logp);
-    RAGEN (arXiv:2504.20073) eq. 4, with the asymmetric clip of DAPO (arXiv:2503.14476) eq. 10.
+    RAGEN (arXiv:2504.20073) eq. 4, with the asymmetric clip of DAPO (arXiv:2503.14476) section 3.1.
     Only `logps` receives a gradient, and exactly none where a clip flag is set.
 
     Args:
@@ -76,18 +76,19 @@ def clipped_policy_loss(
     if advantages.shape == action_mask.shape[:1]:
         advantages = advantages.unsqueeze(1).expand(action_mask.shape)
     check_masked("action_mask", action_mask, advantages=advantages)
-    # Masking before `exp` as well as after it keeps garbage out of the backward pass, too.
+    # Unsampled tokens get ratio 1 and advantage 0 before any arithmetic: masking the loss afterwards
+    # would still let NaN through in the backward pass.
     log_ratio = keep(logps, action_mask) - keep(old_logps, action_mask).detach()
     advantages = keep(advantages, action_mask).detach()
     ratio = log_ratio.detach().exp()
     is_low_clipped = (advantages < 0) & (ratio < 1 - epsilon_low)
     is_high_clipped = (advantages > 0) & (ratio > 1 + epsilon_high)
-    # A clipped token takes no part in `exp`: an overflowing ratio would give it 0 * inf as gradient.
-    free_ratio = torch.where(is_low_clipped | is_high_clipped, 0.0, log_ratio).exp()
+    # `exp` sees no token that has no gradient: where the ratio overflows it would be 0 * inf.
+    is_constant = is_low_clipped | is_high_clipped | (advantages == 0)
+    free_ratio = torch.where(is_constant, 0.0, log_ratio).exp()
     clipped_ratio = torch.where(is_high_clipped, 1 + epsilon_high, free_ratio)
     clipped_ratio = torch.where(is_low_clipped, 1 - epsilon_low, clipped_ratio)
-    loss = -clipped_ratio * advantages
-    per_token_loss = torch.where(action_mask, loss, 0.0).to(logps.dtype)
+    per_token_loss = (-clipped_ratio * advantages).to(logps.dtype)
     return PolicyLoss(per_token_loss, is_low_clipped, is_high_clipped)
 
 

@@ -125,15 +125,16 @@ def test_clipped_policy_loss_garbage_at_sampled_tokens_is_not_hidden():
     assert result.per_token_loss.isnan().tolist() == [[True, False]]
 
 
-def test_clipped_policy_loss_overflowing_ratio_is_clipped_with_zero_gradient():
+@pytest.mark.parametrize(("advantage", "loss"), [(1.0, -1.28), (0.0, 0.0)])
+def test_clipped_policy_loss_overflowing_ratio_without_gradient_stays_finite(advantage, loss):
     # exp(1000) is inf; the naive minimum would send 0 * inf = nan backwards.
     def loss_fn(logps):
         return clipped_policy_loss(
-            logps, torch.zeros(1, 1), torch.ones(1), torch.tensor([[True]]), **EPSILONS
+            logps, torch.zeros(1, 1), torch.tensor([advantage]), torch.tensor([[True]]), **EPSILONS
         ).per_token_loss
 
     logps = torch.tensor([[1000.0]])
-    assert loss_fn(logps).item() == pytest.approx(-1.28)
+    assert loss_fn(logps).item() == pytest.approx(loss)
     assert gradient(loss_fn, logps).item() == 0.0
 
 
