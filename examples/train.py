@@ -82,6 +82,19 @@ def rates(metrics: dict[str, Any], names: list[str]) -> dict[str, Rate | float |
     return {name: Rate(*(metrics[stem(name) + key] for key in fields)) for name in names}
 
 
+def play_references(
+    trainer: StarPOTrainer,
+) -> tuple[dict[str, Rate], dict[str, float | None]]:
+    """Measure random play and the optimum on the evaluation's start states, by environment."""
+    first = trainer.args.eval_seed
+    seeds = range(first, first + trainer.args.eval_episodes)
+    random_play = {
+        name: Rate.of([r.success for r in play_random(trainer.eval_env(name), seeds=seeds)])
+        for name in trainer.eval_env_names
+    }
+    return random_play, {name: trainer.optimal_success(name) for name in random_play}
+
+
 def main(script: ScriptArguments, args: StarPOConfig) -> None:
     """Measure the references, evaluate, train, evaluate again, and say what came out."""
     model, tokenizer = load_policy(script.model, dtype=script.dtype)
@@ -93,13 +106,8 @@ def main(script: ScriptArguments, args: StarPOConfig) -> None:
         processing_class=tokenizer,
     )
     print(trainer.describe(), flush=True)
-    seeds = range(args.eval_seed, args.eval_seed + args.eval_episodes)
     names = trainer.eval_env_names
-    random_play = {
-        name: Rate.of([r.success for r in play_random(trainer.eval_env(name), seeds=seeds)])
-        for name in names
-    }
-    optimum = {name: trainer.optimal_success(name) for name in names}
+    random_play, optimum = play_references(trainer)
     before = trainer.evaluate()
     trainer.train(resume_from_checkpoint=script.resume)
     after = trainer.evaluate()

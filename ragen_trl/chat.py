@@ -17,9 +17,10 @@ class ChatCodec:
     each of them is kept. A reply's ids are never rendered, so a template that rewrites history (by
     dropping reasoning, say) has no effect: the model sees every earlier reply as it was sampled.
 
-    A message becomes ids in one piece with the template text around it, up to the nearest special
-    token on either side, with special tokens switched off. Text from an environment thus gets the
-    ids that the whole rendering would have, and can never turn into a special token.
+    A message becomes ids in one piece with the template text around it, so that it gets the ids
+    that the whole rendering would have. Where the message would add special tokens to those of the
+    template, it is encoded again with special tokens switched off, from the nearest special token
+    before it to the nearest behind it: text from an environment never turns into a special token.
 
     Args:
         tokenizer: A fast tokenizer with a chat template.
@@ -44,6 +45,9 @@ class ChatCodec:
             )
         self._tokenizer = tokenizer
         self._eos_token_ids = frozenset(eos_token_ids)
+        self._special_ids = {
+            token_id for token_id, token in tokenizer.added_tokens_decoder.items() if token.special
+        }
         added = [str(token) for token in tokenizer.get_added_vocab()]
         self._added_token = re.compile("|".join(re.escape(t) for t in sorted(added, key=len)[::-1]))
 
@@ -57,16 +61,14 @@ class ChatCodec:
                 )
             )
 
-        self._before_first, self._after_first = _split_once(render(("user", _FIRST)), _FIRST)
+        first = render(("user", _FIRST))
+        self._trims_messages = render(("user", f"\n {_FIRST} \n")) == first
+        self._before_first, self._after_first = _split_once(first, _FIRST)
         conversation = render(("user", _FIRST), ("assistant", _REPLY), ("user", _NEXT))
-        _, after_reply = _split_once(conversation, _REPLY)
+        before_reply, after_reply = _split_once(conversation, _REPLY)
+        _split_once(before_reply, _FIRST)
         self._before_next, self._after_next = _split_once(after_reply, _NEXT)
-        self._turn_end_ids: list[int] = []
-        for token_id in self._eos_token_ids:
-            text = str(tokenizer.convert_ids_to_tokens(token_id))
-            if self._before_next.startswith(text):
-                self._turn_end_ids = [token_id]
-                self._before_next = self._before_next[len(text) :]
+        self._turn_end_ids = self._find_turn_end()
 
     def encode_start(self, message: str) -> list[int]:
         """Return the ids of the first prompt, generation prompt included."""
@@ -78,8 +80,9 @@ class ChatCodec:
         They begin with the template's end-of-turn token, unless the reply itself ended with it (it
         does not when it was cut by the token limit).
         """
-        closing = [] if list(reply_ids[-1:]) == self._turn_end_ids else self._turn_end_ids
-        return closing + self._encode(self._before_next, message, self._after_next)
+        ids = self._encode(self._before_next, message, self._after_next)
+        has_ended = list(reply_ids[-1:]) == self._turn_end_ids[-1:]
+        return ids[len(self._turn_end_ids) :] if has_ended else ids
 
     def encode_reply(self, text: str) -> list[int]:
         """Return the ids of a reply that is written rather than sampled, end of turn included."""
@@ -91,7 +94,20 @@ class ChatCodec:
         kept = list(reply_ids[:-1] if has_end else reply_ids)
         return str(self._tokenizer.decode(kept, clean_up_tokenization_spaces=False))
 
+    def _find_turn_end(self) -> list[int]:
+        """Return the ids up to the end-of-turn token that the template writes behind a reply."""
+        for token_id in self._eos_token_ids:
+            text = str(self._tokenizer.convert_ids_to_tokens(token_id))
+            space, found, _ = self._before_next.partition(text)
+            if found and not space.strip():
+                return self._ids(space + text)
+        return []
+
     def _encode(self, before: str, message: str, after: str) -> list[int]:
+        message = message.strip() if self._trims_messages else message
+        ids = self._ids(before + message + after)
+        if self._find_special(ids) == self._find_special(self._ids(before + after)):
+            return ids
         last_special = max((m.end() for m in self._added_token.finditer(before)), default=0)
         next_special = self._added_token.search(after)
         after_end = next_special.start() if next_special else len(after)
@@ -101,6 +117,9 @@ class ChatCodec:
             *self._ids(plain, split_special_tokens=True),
             *self._ids(after[after_end:]),
         ]
+
+    def _find_special(self, ids: Sequence[int]) -> list[int]:
+        return [token_id for token_id in ids if token_id in self._special_ids]
 
     def _ids(self, text: str, *, split_special_tokens: bool = False) -> list[int]:
         if not text:

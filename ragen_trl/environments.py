@@ -1,8 +1,10 @@
 """Which environments are played: specifications, pools of instances, and who plays next."""
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any
 
 import gymnasium as gym
@@ -36,10 +38,15 @@ class EnvSpec:
                 "`env` must be a Gymnasium id, a callable that returns an environment, an "
                 f"`EnvSpec`, or a list of these, got {self.id_or_factory!r}."
             )
-        if not self.weight > 0:
+        if not isinstance(self.weight, Real):
+            raise TypeError(
+                f"`weight` must be a number, got {self.weight!r} for {self.id_or_factory!r}. Several "
+                "environments are given as a list."
+            )
+        if not 0 < self.weight < math.inf:
             raise ValueError(
-                f"`weight` must be positive, got {self.weight} for {self.id_or_factory!r}. "
-                "Leave the environment out instead."
+                f"`weight` must be positive and finite, got {self.weight} for "
+                f"{self.id_or_factory!r}. Leave the environment out instead."
             )
 
 
@@ -50,21 +57,22 @@ def resolve_env_specs(env: EnvLike | Sequence[EnvLike]) -> list[EnvSpec]:
     """Turn every accepted form of `env` into a list of specifications.
 
     Raises:
-        TypeError: If an entry is none of the accepted forms.
-        ValueError: If the list is empty or a weight is not positive.
+        TypeError: If an entry is none of the accepted forms or a weight not a number.
+        ValueError: If the list is empty or a weight is not positive and finite.
     """
     entries = env if isinstance(env, list) else [env]
     if not entries:
         raise ValueError("`env` must name at least one environment, got an empty list.")
     specs = []
     for entry in entries:
-        weight = None
-        if isinstance(entry, tuple):
-            entry, weight = entry
-        spec = entry if isinstance(entry, EnvSpec) else EnvSpec(entry)  # type: ignore[arg-type]
-        if weight is not None:
-            spec = EnvSpec(spec.id_or_factory, weight, spec.kwargs, spec.agent_turns)
-        specs.append(spec)
+        if isinstance(entry, tuple) and len(entry) != 2:
+            raise TypeError(
+                f"`env` must hold (environment, weight) pairs, got {entry!r}. Several environments "
+                "are given as a list."
+            )
+        source, weight = entry if isinstance(entry, tuple) else (entry, None)
+        spec = source if isinstance(source, EnvSpec) else EnvSpec(source)
+        specs.append(spec if weight is None else replace(spec, weight=weight))
     return specs
 
 
@@ -106,6 +114,11 @@ class EnvPool:
                 f"`env` must return a `gymnasium.Env`, but {source!r} returned "
                 f"{type(env).__name__}."
             )
+        if any(env.unwrapped is other.unwrapped for other in self._envs):
+            raise ValueError(
+                f"`env` must return a new environment on every call, but {source!r} returned the "
+                "same one twice. Episodes are played side by side."
+            )
         return env if isinstance(env, AgentTurns) else AgentTurns(env, **self._agent_turns)
 
 
@@ -124,14 +137,16 @@ def deal_groups(weights: Sequence[float]) -> Iterator[int]:
     """Say which environment plays group 0, 1, 2, ...; endless and without chance.
 
     After n groups, every environment has played its share of n to within one group. Equal weights
-    give plain round-robin.
+    give plain round-robin. This is the quota method of Balinski and Young (1975): of those that
+    have not reached their share yet, the one whose next group is due first.
     """
     shares = np.asarray(weights, dtype=np.float64) / np.sum(weights)
     dealt = np.zeros(len(shares))
-    while True:
+    for num_dealt in itertools.count(1):
         # Rounded so that equal shares stay equal whatever the floating-point sums.
-        lag = np.round(shares * (dealt.sum() + 1) - dealt, 9)
-        index = int(lag.argmax())
+        is_behind = np.round(shares * num_dealt - dealt, 9) > 0
+        due = np.round((dealt + 1) / shares, 9)
+        index = int(np.where(is_behind, due, np.inf).argmin())
         dealt[index] += 1
         yield index
 

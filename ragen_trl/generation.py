@@ -19,7 +19,8 @@ class Reply(NamedTuple):
     Attributes:
         ids: Sampled token ids; the last one is an end-of-turn token unless the reply was cut.
         logps: Natural log-probability of each under the whole vocabulary at the sampling
-            temperature, before any truncation such as top-p.
+            temperature (1 without sampling), with the repetition penalty if there is one and before
+            any truncation such as top-p.
     """
 
     ids: list[int]

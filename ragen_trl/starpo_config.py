@@ -8,6 +8,7 @@ import torch
 from trl import GRPOConfig
 
 from ragen_trl.functional import select_groups
+from ragen_trl.inherited_options import check_inherited_options
 
 AdvantageEstimator = Literal[
     "gae", "bi_level_gae", "grpo", "dr_grpo", "rloo", "reinforce_pp", "gigpo", "rebn"
@@ -37,31 +38,9 @@ SUPPORTED_VALUES: dict[str, tuple[Any, ...]] = {
     "loss_type": ("dapo", "grpo", "dr_grpo"),
 }
 
-# Options of GRPOConfig without a meaning here: the value that leaves them off, and what to use.
-REFUSED_OPTIONS: dict[str, tuple[Any, str]] = {
-    "reward_weights": (None, "The reward is the environment's; scale it there."),
-    "multi_objective_aggregation": ("sum_then_normalize", "There is one reward."),
-    "scale_rewards": (
-        "group",
-        "Choose `advantage_estimator`: 'grpo' divides by the std, 'dr_grpo' does not.",
-    ),
-    "delta": (None, "Only `epsilon` and `epsilon_high` clip the ratio."),
-    "importance_sampling_level": (
-        "token",
-        "Products of ratios over several turns vanish or explode.",
-    ),
-    "top_entropy_quantile": (1.0, "All sampled tokens are trained."),
-    "use_adaptive_entropy": (False, "Set a fixed `entropy_coef`."),
-    "mask_truncated_completions": (False, "Truncated episodes keep their rewards."),
-    "off_policy_mask_threshold": (None, "Lower `num_iterations` to stay closer to the policy."),
-    "use_bias_correction_kl": (False, "The KL term is the plain k3 estimator."),
-    "max_tool_calling_iterations": (None, "Set `max_turns`."),
-    "log_completions": (False, "Every episode is written to `<output_dir>/trajectories`."),
-    "use_transformers_continuous_batching": (False, "Set `use_vllm` for a faster back end."),
-    "router_aux_loss_coef": (None, "The load-balancing loss of mixtures of experts is not added."),
-    "auto_find_batch_size": (False, "Lower `per_device_train_batch_size`."),
-    "use_liger_kernel": (False, "TRL's own fused head is used."),
-}
+
+class _Derived(int):
+    """A number that `__post_init__` filled in, and may fill in anew in `dataclasses.replace`."""
 
 
 @dataclass
@@ -344,15 +323,17 @@ class StarPOConfig(GRPOConfig):
             self.activation_checkpointing = self.gradient_checkpointing
         self._check_ranges()
         self._derive_generation_batch()
-        if self.max_completion_length not in (None, self.max_new_tokens_per_turn):
+        is_given = not isinstance(self.max_completion_length, _Derived | None)
+        if is_given and self.max_completion_length != self.max_new_tokens_per_turn:
             raise ValueError(
                 "`max_completion_length` must be left unset, got "
                 f"{self.max_completion_length}. Set `max_new_tokens_per_turn` (one reply) and "
                 "`max_trajectory_tokens` (one episode) instead."
             )
-        self.max_completion_length = self.max_new_tokens_per_turn
+        self.max_completion_length = _Derived(self.max_new_tokens_per_turn)
         super().__post_init__()
         self._check_support()
+        check_inherited_options(self)
         self._check_seeds()
 
     @property
@@ -411,6 +392,9 @@ class StarPOConfig(GRPOConfig):
         for name in at_least_one:
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
+        for name in ("train_seed", "eval_seed"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"`{name}` must be at least 0, got {getattr(self, name)}.")
         if self.num_generations < 2:
             raise ValueError(
                 f"`num_generations` must be at least 2, got {self.num_generations}. A group of one "
@@ -443,14 +427,15 @@ class StarPOConfig(GRPOConfig):
         rows_per_unit = self.per_device_train_batch_size * unit
         steps = unit * math.ceil(self.num_episodes_per_rollout / rows_per_unit)
         is_unset = self.steps_per_generation is None and self.generation_batch_size is None
-        if not is_unset and self.steps_per_generation != steps:
+        is_derived = isinstance(self.steps_per_generation, _Derived)
+        if not (is_unset or is_derived) and self.steps_per_generation != steps:
             raise ValueError(
                 "`steps_per_generation` and `generation_batch_size` must be left unset (None), got "
                 f"{self.steps_per_generation} and {self.generation_batch_size}. A rollout plays "
                 "`num_env_groups` * `num_generations` episodes; an update takes "
                 "`per_device_train_batch_size` * `gradient_accumulation_steps` of them per process."
             )
-        self.steps_per_generation, self.generation_batch_size = steps, None
+        self.steps_per_generation, self.generation_batch_size = _Derived(steps), None
 
     def _check_support(self) -> None:
         for name, supported in SUPPORTED_VALUES.items():
@@ -459,12 +444,6 @@ class StarPOConfig(GRPOConfig):
                 raise ValueError(
                     f"`{name}` must be {' or '.join(map(repr, supported))} in this version, got "
                     f"{value!r}."
-                )
-        for name, (off, remedy) in REFUSED_OPTIONS.items():
-            value = getattr(self, name)
-            if value != off:
-                raise ValueError(
-                    f"`{name}` must be left at {off!r} in StarPO, got {value!r}. {remedy}"
                 )
 
     def _check_seeds(self) -> None:

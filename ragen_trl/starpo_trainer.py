@@ -332,7 +332,7 @@ class StarPOTrainer(GRPOTrainer):
         self._log_rollout(trajectories, selection, seconds, timer)
         self._queue_updates(selection)
         self._iteration += 1
-        self._rollout_seconds += time.perf_counter() - begin
+        self._rollout_seconds += seconds
 
     def _queue_updates(self, selection: Selection) -> None:
         args, accelerator = self.args, self.accelerator

@@ -39,7 +39,7 @@ OVERRIDES: dict[str, tuple[tuple[str, ...], str]] = {
     "_load_optimizer_and_scheduler": (("self", "checkpoint"), "Restores them."),
 }
 
-# Methods of GRPOTrainer that StarPOTrainer calls, with the parameters it relies on.
+# Private methods of GRPOTrainer that StarPOTrainer calls: its first parameters, in order.
 CALLS: dict[str, tuple[str, ...]] = {
     "_generate_single_turn": ("prompt_ids", "images", "multimodal_fields", "num_generations"),
     "_get_per_token_logps_and_entropies": (
@@ -50,6 +50,7 @@ CALLS: dict[str, tuple[str, ...]] = {
         "batch_size",
         "compute_entropy",
     ),
+    "_get_output_dir": ("trial",),
 }
 
 

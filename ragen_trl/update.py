@@ -108,21 +108,24 @@ def starpo_loss(
     )
     policy_loss = policy.per_token_loss
     if "importance_weights" in batch:
-        policy_loss = policy_loss * batch["importance_weights"]
+        policy_loss = policy_loss * torch.where(mask, batch["importance_weights"], 0.0)
     per_token_loss = policy_loss - entropy_coef * torch.where(mask, entropies, 0.0)
     kl = torch.zeros_like(logps)
     if beta != 0.0:
         kl = kl_k3(logps, batch["ref_per_token_logps"], mask)
         per_token_loss = per_token_loss + beta * kl
     weights = batch["loss_weights"].unsqueeze(1)
-    difference = (old_logps - batch["sampling_per_token_logps"]).abs()
+    sampling_logps = batch["sampling_per_token_logps"]
     parts = LossParts(
         policy_loss=(policy_loss * weights).sum(),
         entropy=masked_sum(entropies, mask),
         low_clipped=policy.is_low_clipped.sum(),
         high_clipped=policy.is_high_clipped.sum(),
         kl=kl.sum(),
-        logp_difference=masked_sum(difference, mask),
+        # vLLM reports NaN where it has no number.
+        logp_difference=masked_sum(
+            (old_logps - sampling_logps).abs(), mask & ~sampling_logps.isnan()
+        ),
         num_tokens=mask.sum(),
     )
     return (per_token_loss * weights).sum(), LossParts(*(part.detach() for part in parts))

@@ -1,7 +1,7 @@
 """The embedded policy: a small Qwen2 that is made on the spot and learns on a CPU."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import as_file, files
 from typing import Any
 
@@ -22,8 +22,8 @@ _VOCABULARY_EPISODES = 20
 def build_tiny_policy(
     env_ids: Sequence[EnvLike],
     *,
-    hidden_size: int = 128,
-    num_layers: int = 4,
+    hidden_size: int = 192,
+    num_layers: int = 2,
     seed: int = 0,
     **agent_turns: Any,
 ) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerFast]:
@@ -32,7 +32,7 @@ def build_tiny_policy(
     Args:
         env_ids: Environments in any form that `StarPOTrainer` takes.
         hidden_size: Width, a multiple of 32.
-        num_layers: Depth. 128 wide and 4 deep gives about a million parameters.
+        num_layers: Depth. 192 wide and 2 deep gives about a million parameters.
         seed: Of the weights; the global random state is left alone.
         agent_turns: Arguments of `AgentTurns`.
 
@@ -74,6 +74,7 @@ def warm_start(
     learning_rate: float = 2e-3,
     teacher: Teacher = "solver",
     seed: int = 0,
+    on_step: Callable[[int, float], None] | None = None,
     **agent_turns: Any,
 ) -> list[float]:
     """Teach the reply format, and with a solver as teacher some play, by supervised steps.
@@ -88,6 +89,7 @@ def warm_start(
         teacher: "solver" follows optimal plans where there are any; "random" plays legal actions
             at random, which teaches the format and nothing else.
         seed: Of the episodes.
+        on_step: Called with the number of each step and its loss.
         agent_turns: Arguments of `AgentTurns`.
 
     Returns:
@@ -107,7 +109,7 @@ def warm_start(
     )
     model.train()
     losses = []
-    for _ in range(num_steps):
+    for step in range(num_steps):
         batch = [next(stream) for stream in itertools.islice(streams, batch_size)]
         loss = _imitation_loss(model, batch, pad_token_id=tokenizer.pad_token_id)
         optimizer.zero_grad()
@@ -116,13 +118,15 @@ def warm_start(
         optimizer.step()
         schedule.step()
         losses.append(loss.item())
+        if on_step is not None:
+            on_step(step, losses[-1])
     model.eval()
     return losses
 
 
 def _collect_messages(pools: Sequence[EnvPool]) -> list[str]:
-    """Return messages of every environment, and every reply format."""
-    texts = ["<think></think><answer> ||</answer>"]
+    """Return messages of every environment, the heading of a state, and every reply format."""
+    texts = ["State: <think></think><answer> ||</answer>"]
     for pool in pools:
         env = pool.take(1)[0]
         for seed in range(_VOCABULARY_EPISODES):
@@ -152,14 +156,14 @@ def _imitation_loss(
     return F.cross_entropy(logits, targets[targets != -100])
 
 
-def load_tiny_policy() -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerFast]:
-    """Load the policy that comes with the package, in float32, and its tokenizer.
+def load_tiny_policy(*, dtype: str = "float32") -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerFast]:
+    """Load the policy that comes with the package, and its tokenizer.
 
     It was warmed up on Bandit and on FrozenLake without slipping, without think blocks, by
     `examples/make_tiny_checkpoint.py`: it speaks the reply format, pulls arms at random and finds
     the goal in part of the lakes.
     """
     with as_file(files("ragen_trl.tiny") / "checkpoint") as folder:
-        model = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        model = Qwen2ForCausalLM.from_pretrained(folder, dtype=dtype)
         tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     return model.eval(), tokenizer

@@ -23,15 +23,17 @@ def build_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
     """Make a fast tokenizer with a ChatML template.
 
     Every word of `texts` that holds a lower-case letter is one token, as are tags and separators;
-    everything else is one token per character, so that a board is one token per cell. Characters
-    never seen fall back to bytes: any text survives encoding and decoding.
+    everything else is one token per character, as are lines without a space, so that a board is one
+    token per cell. Characters never seen fall back to bytes: any text survives encoding and
+    decoding.
     """
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     pieces = {
         piece
         for text in texts
-        for piece in re.findall(_PIECE, text)
-        if not piece.strip().isalpha() or any(letter.islower() for letter in piece)
+        for line in text.split("\n")
+        for piece in (re.findall(_PIECE, line) if " " in line else line)
+        if len(piece) == 1 or not piece.strip().isalpha() or any(map(str.islower, piece))
     }
     words = sorted(to_bytes.pre_tokenize_str(piece)[0][0] for piece in pieces)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())

@@ -1,0 +1,90 @@
+"""Options of `GRPOConfig` that StarPO does not have: refused by name rather than ignored."""
+
+from typing import Any
+
+from trl import GRPOConfig
+
+# Options of GRPOConfig without a meaning here: the value that leaves them off, and what to use.
+REFUSED_OPTIONS: dict[str, tuple[Any, str]] = {
+    "reward_weights": (None, "The reward is the environment's; scale it there."),
+    "multi_objective_aggregation": ("sum_then_normalize", "There is one reward."),
+    "scale_rewards": (
+        "group",
+        "Choose `advantage_estimator`: 'grpo' divides by the std, 'dr_grpo' does not.",
+    ),
+    "delta": (None, "Only `epsilon` and `epsilon_high` clip the ratio."),
+    "importance_sampling_level": (
+        "token",
+        "Products of ratios over several turns vanish or explode.",
+    ),
+    "top_entropy_quantile": (1.0, "All sampled tokens are trained."),
+    "use_adaptive_entropy": (False, "Set a fixed `entropy_coef`."),
+    "mask_truncated_completions": (False, "Truncated episodes keep their rewards."),
+    "off_policy_mask_threshold": (None, "Lower `num_iterations` to stay closer to the policy."),
+    "use_bias_correction_kl": (False, "The KL term is the plain k3 estimator."),
+    "max_tool_calling_iterations": (None, "Set `max_turns`."),
+    "log_completions": (False, "Every episode is written to `<output_dir>/trajectories`."),
+    "use_transformers_continuous_batching": (False, "Set `use_vllm` for a faster back end."),
+    "router_aux_loss_coef": (None, "The load-balancing loss of mixtures of experts is not added."),
+    "auto_find_batch_size": (False, "Lower `per_device_train_batch_size`."),
+    "use_liger_kernel": (False, "TRL's own fused head is used."),
+    "shuffle_dataset": (
+        True,
+        "There is no dataset; start states come in the order of their seeds.",
+    ),
+    "ds3_gather_for_generation": (True, "Generation needs the whole model."),
+}
+
+# Options that act only together with a value of the first one that StarPO does not have.
+_COMPANIONS = {
+    "loss_type": (
+        "sapo_temperature_neg",
+        "sapo_temperature_pos",
+        "vespo_k_pos",
+        "vespo_lambda_pos",
+        "vespo_k_neg",
+        "vespo_lambda_neg",
+    ),
+    "use_adaptive_entropy": (
+        "entropy_coef_min",
+        "entropy_coef_max",
+        "entropy_coef_delta",
+        "entropy_target",
+    ),
+    "log_completions": (
+        "log_multimodal",
+        "num_completions_to_print",
+        "log_unique_prompts",
+        "log_completions_hub_repo",
+    ),
+    "use_transformers_continuous_batching": ("transformers_continuous_batching_config",),
+}
+REFUSED_OPTIONS |= {
+    name: (
+        GRPOConfig.__dataclass_fields__[name].default,
+        f"It acts only together with a value of `{leader}` that StarPO does not have.",
+    )
+    for leader, names in _COMPANIONS.items()
+    for name in names
+}
+
+# What the trainer itself tells `generate`.
+_GENERATION_KEYS = ("max_new_tokens", "do_sample", "temperature", "num_return_sequences")
+
+
+def check_inherited_options(config: GRPOConfig) -> None:
+    """Refuse every inherited option that would have no effect.
+
+    Raises:
+        ValueError: Naming the option, its value, and what to use instead.
+    """
+    for name, (off, remedy) in REFUSED_OPTIONS.items():
+        value = getattr(config, name)
+        if value != off:
+            raise ValueError(f"`{name}` must be left at {off!r} in StarPO, got {value!r}. {remedy}")
+    clashes = sorted(set(_GENERATION_KEYS) & set(config.generation_kwargs or {}))
+    if clashes:
+        raise ValueError(
+            f"`generation_kwargs` must not hold {clashes}, which the trainer sets itself. Use "
+            "`max_new_tokens_per_turn`, `temperature`, `eval_temperature` and `num_generations`."
+        )

@@ -1,0 +1,97 @@
+"""The names that other people's code may import, and that each says what it is."""
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+
+import ragen_envs
+import ragen_trl
+
+PUBLIC_NAMES = {
+    "ragen_envs": {
+        "AgentTurns",
+        "BanditEnv",
+        "FrozenLakeEnv",
+        "ParsedReply",
+        "SokobanEnv",
+        "TextEnv",
+        "optimal_success",
+        "parse_reply",
+        "solve",
+    },
+    "ragen_trl": {"EnvSpec", "StarPOConfig", "StarPOTrainer", "Trajectory", "Turn"},
+    "ragen_trl.functional": {
+        "PolicyLoss",
+        "clipped_policy_loss",
+        "group_advantages",
+        "group_scores",
+        "has_no_variance",
+        "importance_weights",
+        "kl_k3",
+        "masked_mean",
+        "masked_sum",
+        "row_weights",
+        "select_groups",
+    },
+    "ragen_trl.tiny": {"build_tiny_policy", "load_tiny_policy", "warm_start"},
+}
+PUBLIC_OBJECTS = sorted((module, name) for module, names in PUBLIC_NAMES.items() for name in names)
+MODULES = sorted(
+    info.name
+    for package in (ragen_envs, ragen_trl)
+    for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+)
+
+
+def find(module, name):
+    return vars(importlib.import_module(module))[name]
+
+
+@pytest.mark.parametrize("module", PUBLIC_NAMES)
+def test_public_names_are_the_promised_ones(module):
+    names = importlib.import_module(module).__all__
+    assert set(names) == PUBLIC_NAMES[module]
+    assert names == sorted(names)
+
+
+@pytest.mark.parametrize(("module", "name"), PUBLIC_OBJECTS)
+def test_public_objects_and_their_methods_are_documented(module, name):
+    thing = find(module, name)
+    assert thing.__doc__
+    # A dataclass or a named tuple without a docstring gets its signature for one.
+    assert not thing.__doc__.startswith(f"{name}(")
+    if inspect.isclass(thing):
+        for member_name, member in vars(thing).items():
+            is_function = inspect.isfunction(member) or isinstance(member, property)
+            if is_function and not member_name.startswith("_"):
+                assert member.__doc__, member_name
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_modules_are_documented(module):
+    # The package `tiny.checkpoint` holds data only.
+    assert importlib.import_module(module).__doc__
+
+
+@pytest.mark.parametrize(
+    "name", sorted(n for n in PUBLIC_NAMES["ragen_trl.functional"] if n != "PolicyLoss")
+)
+def test_kernels_show_a_runnable_example(name):
+    assert ">>> " in find("ragen_trl.functional", name).__doc__
+
+
+@pytest.mark.parametrize("module", ["ragen_envs", "ragen_trl", *MODULES])
+def test_examples_in_docstrings_give_what_they_say(module):
+    results = doctest.testmod(importlib.import_module(module))
+    assert results.failed == 0
+
+
+def test_examples_in_docstrings_are_found():
+    finder = doctest.DocTestFinder()
+    found = {m: finder.find(importlib.import_module(m)) for m in MODULES}
+    examples = {m: sum(len(test.examples) for test in tests) for m, tests in found.items()}
+    assert examples["ragen_envs.solvers"] >= 8
+    assert examples["ragen_trl.functional.losses"] >= 8

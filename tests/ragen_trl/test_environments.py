@@ -1,0 +1,273 @@
+import itertools
+import math
+import os
+import subprocess
+import sys
+
+import gymnasium as gym
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragen_envs import AgentTurns
+from ragen_trl.environments import (
+    EnvPool,
+    EnvSpec,
+    GroupDealer,
+    deal_groups,
+    make_pools,
+    reset_options,
+    resolve_env_specs,
+)
+from tests.fakes import ScriptedTextEnv
+
+BANDIT, LAKE = "ragen/Bandit-v0", "ragen/FrozenLake-v0"
+
+
+def make_door(**kwargs):
+    return ScriptedTextEnv(**kwargs)
+
+
+def make_lake(**kwargs):
+    return gym.make(LAKE, **kwargs)
+
+
+FULL_SPEC = EnvSpec(LAKE, 3.0, {"is_slippery": False}, {"max_turns": 2})
+
+# --- Accepted forms ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        (BANDIT, [EnvSpec(BANDIT)]),
+        (make_door, [EnvSpec(make_door)]),
+        (ScriptedTextEnv, [EnvSpec(ScriptedTextEnv)]),
+        (FULL_SPEC, [FULL_SPEC]),
+        ((BANDIT, 2), [EnvSpec(BANDIT, 2)]),
+        ([BANDIT], [EnvSpec(BANDIT)]),
+        (
+            [BANDIT, make_door, FULL_SPEC],
+            [EnvSpec(BANDIT), EnvSpec(make_door), FULL_SPEC],
+        ),
+        (
+            [(BANDIT, 0.5), (make_door, 2), (FULL_SPEC, 7)],
+            [
+                EnvSpec(BANDIT, 0.5),
+                EnvSpec(make_door, 2),
+                EnvSpec(LAKE, 7, {"is_slippery": False}, {"max_turns": 2}),
+            ],
+        ),
+    ],
+)
+def test_resolve_env_specs_every_accepted_form(env, expected):
+    assert resolve_env_specs(env) == expected
+
+
+@pytest.mark.parametrize(
+    ("env", "error", "message"),
+    [
+        (None, TypeError, "`env` must be a Gymnasium id, a callable .* got None"),
+        (3, TypeError, "`env` must be .* got 3"),
+        ({"a": BANDIT}, TypeError, "`env` must be "),
+        ([[BANDIT]], TypeError, "`env` must be .* got \\['ragen/Bandit-v0'\\]"),
+        ([], ValueError, "`env` must name at least one environment"),
+        ((BANDIT, 1, 2), TypeError, "`env` must hold .*pairs.* given as a list"),
+        ((BANDIT, LAKE), TypeError, f"`weight` must be a number, got '{LAKE}'.*as a list"),
+        ((BANDIT, 0), ValueError, "`weight` must be positive and finite, got 0"),
+        ((BANDIT, -1.0), ValueError, "`weight` must be .* got -1.0 .*Leave the environment out"),
+        ((BANDIT, math.inf), ValueError, "`weight` must be .* got inf"),
+        ((BANDIT, math.nan), ValueError, "`weight` must be .* got nan"),
+    ],
+)
+def test_resolve_env_specs_refuses_with_the_argument_and_the_value(env, error, message):
+    with pytest.raises(error, match=message):
+        resolve_env_specs(env)
+
+
+def test_env_instance_is_refused_instead_of_shared():
+    with pytest.raises(TypeError, match=r"`env` must be .* callable"):
+        resolve_env_specs(make_door())
+
+
+# --- Pools ------------------------------------------------------------------------------------
+
+
+def test_pool_take_makes_what_is_missing_and_gives_the_rest_again():
+    pool = EnvPool(EnvSpec(make_door), {})
+    two = pool.take(2)
+    three = pool.take(3)
+    assert [a is b for a, b in zip(two, three, strict=False)] == [True, True]
+    assert len({id(env.unwrapped) for env in three}) == 3
+    assert all(isinstance(env, AgentTurns) for env in three)
+
+
+def test_pool_passes_the_kwargs_of_the_specification():
+    (env,) = EnvPool(EnvSpec(LAKE, kwargs={"size": (2, 3)}), {}).take(1)
+    assert env.unwrapped.size == (2, 3)
+    (env,) = EnvPool(EnvSpec(make_door, kwargs={"first_observation": "hello"}), {}).take(1)
+    assert "hello" in env.reset(seed=0)[0]
+
+
+def test_pool_agent_turns_of_the_specification_take_precedence():
+    spec = EnvSpec(make_door, agent_turns={"max_turns": 2})
+    (env,) = EnvPool(spec, {"max_turns": 9, "max_actions_per_turn": 3}).take(1)
+    assert (env.max_turns, env.max_actions_per_turn) == (2, 3)
+
+
+def test_pool_leaves_an_agent_turns_as_it_is():
+    (env,) = EnvPool(EnvSpec(lambda: AgentTurns(make_door(), max_turns=7)), {"max_turns": 2}).take(
+        1
+    )
+    assert env.max_turns == 7
+    assert isinstance(env.env, ScriptedTextEnv)
+
+
+def test_pool_callable_that_returns_something_else_is_refused():
+    with pytest.raises(TypeError, match=r"`env` must return a `gymnasium\.Env`.* returned dict"):
+        EnvPool(EnvSpec(dict), {})
+
+
+@pytest.mark.parametrize("wrap", [lambda env: env, AgentTurns])
+def test_pool_callable_that_returns_one_instance_twice_is_refused(wrap):
+    shared = make_door()
+    pool = EnvPool(EnvSpec(lambda: wrap(shared)), {})
+    with pytest.raises(ValueError, match="`env` must return a new environment on every call"):
+        pool.take(2)
+
+
+def test_make_pools_unknown_id_is_gymnasiums_own_error():
+    with pytest.raises(gym.error.NameNotFound):
+        make_pools("ragen/Nonsense-v0", {})
+
+
+@pytest.mark.parametrize(
+    ("env", "name"),
+    [(BANDIT, BANDIT), (make_door, "make_door"), (make_lake, LAKE)],
+)
+def test_pool_name_is_the_id_where_there_is_one(env, name):
+    assert EnvPool(EnvSpec(env), {}).name == name
+
+
+def test_make_pools_equal_names_are_numbered_from_the_second_on():
+    pools = make_pools([LAKE, BANDIT, EnvSpec(LAKE, kwargs={"is_slippery": False}), LAKE], {})
+    assert [pool.name for pool in pools] == [LAKE, BANDIT, f"{LAKE}#2", f"{LAKE}#3"]
+
+
+# --- Dealing ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("weights", "first"),
+    [
+        # Equal weights, written in ways whose floating-point sums differ.
+        ([1, 1, 1], [0, 1, 2, 0, 1, 2, 0, 1, 2]),
+        ([0.1, 0.1, 0.1], [0, 1, 2, 0, 1, 2, 0, 1, 2]),
+        ([1 / 7] * 7, [0, 1, 2, 3, 4, 5, 6, 0, 1]),
+        ([5], [0, 0, 0]),
+        # Half of the groups, never twice in a row.
+        ([3, 1, 1, 1], [0, 1, 0, 2, 0, 3, 0, 1, 0]),
+    ],
+)
+def test_deal_groups_order_of_the_first_groups(weights, first):
+    assert list(itertools.islice(deal_groups(weights), len(first))) == first
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        [6, 3, 2, 1],
+        [1, 1000],
+        # Dealing to the one that lags most would give the heavy one a group too many here.
+        [1] * 20 + [5] * 4 + [19],
+    ],
+)
+def test_deal_groups_shares_are_exact_after_every_whole_round(weights):
+    total = sum(weights)
+    dealt = list(itertools.islice(deal_groups(weights), 3 * total))
+    for rounds in (1, 2, 3):
+        counts = [dealt[: rounds * total].count(i) for i in range(len(weights))]
+        assert counts == [rounds * weight for weight in weights]
+    assert_shares_within_one_group(weights, dealt)
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=12))
+def test_deal_groups_shares_are_within_one_group_at_all_times(weights):
+    assert_shares_within_one_group(weights, list(itertools.islice(deal_groups(weights), 100)))
+
+
+def assert_shares_within_one_group(weights, dealt):
+    counts = [0] * len(weights)
+    for num_dealt, index in enumerate(dealt, start=1):
+        counts[index] += 1
+        for count, weight in zip(counts, weights, strict=True):
+            # In whole numbers, so that the bound is exact.
+            assert abs(count * sum(weights) - weight * num_dealt) < sum(weights)
+
+
+def test_group_dealer_seeds_are_consecutive_and_never_repeat():
+    dealer = GroupDealer([1, 2], first_seed=70)
+    groups = dealer.deal(3) + dealer.deal(1) + dealer.deal(5)
+    assert [seed for _, seed in groups] == list(range(70, 79))
+    assert dealer.num_dealt == 9
+
+
+@pytest.mark.parametrize("num_dealt", [0, 1, 4, 7, 23])
+def test_group_dealer_resume_goes_on_identically(num_dealt):
+    weights = [3, 1, 2.5]
+    whole = GroupDealer(weights, first_seed=10).deal(40)
+    resumed = GroupDealer(weights, first_seed=10)
+    resumed.deal(3)
+    resumed.resume(num_dealt)
+    assert resumed.deal(10) + resumed.deal(5) == whole[num_dealt : num_dealt + 15]
+    assert resumed.num_dealt == num_dealt + 15
+
+
+# --- Luck within a group ----------------------------------------------------------------------
+
+LUCK = """
+from ragen_envs import AgentTurns
+from ragen_trl.environments import reset_options
+import gymnasium
+env = AgentTurns(gymnasium.make("ragen_envs:ragen/FrozenLake-v0"))
+print([[reset_options(env, seed, member) for member in range(4)] for seed in (0, 1, 10_000)])
+"""
+
+
+def test_reset_options_differ_per_member_and_seed_and_agree_across_processes():
+    env = AgentTurns(gym.make(LAKE))
+    options = [[reset_options(env, seed, member) for member in range(4)] for seed in (0, 1, 10_000)]
+    luck = [option["dynamics_seed"] for group in options for option in group]
+    assert len(set(luck)) == 12
+    # Numpy promises this stream for ever; the two numbers are those of `SeedSequence([0, 0])` and
+    # `SeedSequence([10_000, 3])`.
+    assert (luck[0], luck[11]) == (2968811710, 2915781126)
+    printed = subprocess.run(
+        [sys.executable, "-c", LUCK],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONHASHSEED": "77"},
+    ).stdout
+    assert printed.strip() == str(options)
+
+
+def test_reset_options_members_share_the_start_and_part_later():
+    env = AgentTurns(gym.make(LAKE, size=(6, 6)), think=False)
+    starts, ways = set(), set()
+    for member in range(12):
+        message, _ = env.reset(seed=5, options=reset_options(env, 5, member))
+        starts.add(message)
+        ways.add(env.step("<answer>Left||Down||Right||Up</answer>")[0])
+    assert len(starts) == 1
+    assert len(ways) > 3
+
+
+@pytest.mark.parametrize("wrap", [lambda env: env, gym.wrappers.OrderEnforcing])
+def test_reset_options_foreign_environments_get_none(wrap):
+    assert reset_options(AgentTurns(wrap(make_door())), 3, 1) is None
+
+
+def test_reset_options_see_through_other_wrappers():
+    env = AgentTurns(gym.wrappers.OrderEnforcing(gym.make(LAKE)))
+    assert set(reset_options(env, 3, 1)) == {"dynamics_seed"}

@@ -1,0 +1,165 @@
+import dataclasses
+
+import pytest
+from transformers import TrainingArguments
+from trl import GRPOConfig
+
+from ragen_trl import StarPOConfig
+from ragen_trl.inherited_options import REFUSED_OPTIONS
+from ragen_trl.starpo_config import SUPPORTED_VALUES
+
+# Options of GRPOConfig that do here what they do in TRL. An option that a new TRL brings must be
+# tried and put here, or be refused.
+WORKING_OPTIONS = {
+    # model
+    "model_init_kwargs",
+    "trust_remote_code",
+    "disable_dropout",
+    "cast_lm_head_to_fp32",
+    # rollout
+    "num_generations",
+    "num_generations_eval",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "generation_kwargs",
+    "chat_template_kwargs",
+    "cache_implementation",
+    "pad_to_multiple_of",
+    # update
+    "beta",
+    "num_iterations",
+    "epsilon",
+    "epsilon_high",
+    "entropy_coef",
+    "sync_ref_model",
+    "ref_model_mixup_alpha",
+    "ref_model_sync_steps",
+    # vLLM
+    "use_vllm",
+    "vllm_mode",
+    "vllm_model_impl",
+    "vllm_enable_sleep_mode",
+    "vllm_structured_outputs_regex",
+    "vllm_server_base_url",
+    "vllm_server_host",
+    "vllm_server_port",
+    "vllm_server_timeout",
+    "vllm_group_port",
+    "vllm_gpu_memory_utilization",
+    "vllm_max_model_length",
+    "vllm_tensor_parallel_size",
+    "vllm_importance_sampling_correction",
+    "vllm_importance_sampling_mode",
+    "vllm_importance_sampling_clip_max",
+    "vllm_importance_sampling_clip_min",
+    "vllm_importance_sampling_cap",
+}
+# Filled in from other fields, and refused where they are given; see test_starpo_config.
+DERIVED_OPTIONS = {"max_completion_length", "generation_batch_size", "steps_per_generation"}
+# An old name; TRL carries its value over to an option that is refused.
+ALIASES = {"use_transformers_paged": "use_transformers_continuous_batching"}
+
+OTHER_VALUES = {
+    "reward_weights": [1.0],
+    "multi_objective_aggregation": "normalize_then_sum",
+    "scale_rewards": "batch",
+    "delta": 2.0,
+    "importance_sampling_level": "sequence",
+    "top_entropy_quantile": 0.2,
+    "use_adaptive_entropy": True,
+    "mask_truncated_completions": True,
+    "off_policy_mask_threshold": 0.1,
+    "use_bias_correction_kl": True,
+    "max_tool_calling_iterations": 3,
+    "log_completions": True,
+    "use_transformers_continuous_batching": True,
+    "router_aux_loss_coef": 0.001,
+    "auto_find_batch_size": True,
+    "use_liger_kernel": True,
+    "shuffle_dataset": False,
+    "ds3_gather_for_generation": False,
+    "sapo_temperature_neg": 2.0,
+    "sapo_temperature_pos": 2.0,
+    "vespo_k_pos": 9.0,
+    "vespo_lambda_pos": 9.0,
+    "vespo_k_neg": 9.0,
+    "vespo_lambda_neg": 9.0,
+    "entropy_coef_min": 0.1,
+    "entropy_coef_max": 0.5,
+    "entropy_coef_delta": 0.1,
+    "entropy_target": 0.7,
+    "log_multimodal": False,
+    "num_completions_to_print": 3,
+    "log_unique_prompts": True,
+    "log_completions_hub_repo": "me/them",
+    "transformers_continuous_batching_config": {"max_batch_tokens": 9},
+}
+
+
+def names(config):
+    return {field.name for field in dataclasses.fields(config)}
+
+
+def test_every_option_of_grpo_is_either_known_to_work_or_refused():
+    options = names(GRPOConfig) - names(TrainingArguments)
+    accounted = (
+        WORKING_OPTIONS
+        | DERIVED_OPTIONS
+        | set(ALIASES)
+        | set(REFUSED_OPTIONS)
+        | set(SUPPORTED_VALUES)
+    )
+    assert options - accounted == set()
+    # No entry may outlive the option it is about.
+    assert WORKING_OPTIONS | DERIVED_OPTIONS | set(ALIASES) <= options
+    assert set(REFUSED_OPTIONS) | set(SUPPORTED_VALUES) <= names(StarPOConfig)
+    assert not WORKING_OPTIONS & (set(REFUSED_OPTIONS) | set(SUPPORTED_VALUES))
+
+
+def test_every_refused_option_has_a_value_to_try():
+    assert set(OTHER_VALUES) == set(REFUSED_OPTIONS)
+
+
+@pytest.mark.parametrize(("name", "value"), OTHER_VALUES.items())
+def test_refused_options_name_the_option_and_the_remedy(name, value, tmp_path):
+    off, remedy = REFUSED_OPTIONS[name]
+    assert remedy.endswith(".")
+    assert off != value
+    with pytest.raises(ValueError, match=name) as error:
+        StarPOConfig(str(tmp_path), **{name: value})
+    # Two of them are refused by TRL before we come to it, with a remedy of its own.
+    if name not in ("auto_find_batch_size", "log_completions_hub_repo"):
+        assert str(error.value) == (
+            f"`{name}` must be left at {off!r} in StarPO, got {value!r}. {remedy}"
+        )
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in OTHER_VALUES if name != "use_bias_correction_kl"]
+)
+def test_refused_options_off_is_the_default_of_trl(name):
+    (default,) = [f.default for f in dataclasses.fields(GRPOConfig) if f.name == name]
+    assert default == REFUSED_OPTIONS[name][0]
+
+
+@pytest.mark.parametrize(("alias", "name"), ALIASES.items())
+@pytest.mark.filterwarnings("ignore:.*deprecated:FutureWarning")
+def test_aliases_of_refused_options_are_refused_as_well(alias, name, tmp_path):
+    with pytest.raises(ValueError, match=f"`{name}` must be left at False"):
+        StarPOConfig(str(tmp_path), **{alias: True})
+
+
+@pytest.mark.parametrize(
+    "key", ["max_new_tokens", "temperature", "do_sample", "num_return_sequences"]
+)
+def test_generation_kwargs_that_would_be_overridden_are_refused(key, tmp_path):
+    with pytest.raises(
+        ValueError, match=f"`generation_kwargs` must not hold .*{key}.* Use `max_new"
+    ):
+        StarPOConfig(str(tmp_path), generation_kwargs={key: 1, "top_k": 5})
+    assert StarPOConfig(str(tmp_path), generation_kwargs={"top_k": 5}).generation_kwargs == {
+        "top_k": 5
+    }

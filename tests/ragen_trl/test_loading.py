@@ -1,0 +1,84 @@
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import Qwen2ForCausalLM
+
+from ragen_trl.loading import load_policy
+
+
+@pytest.fixture
+def saved(tiny, tmp_path):
+    """A folder with the small policy, as `trainer.save_model` leaves it."""
+    model, tokenizer = tiny
+    folder = tmp_path / "policy"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def weights(model):
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+def test_load_policy_from_a_folder_gives_back_model_and_tokenizer(
+    saved, tiny_model, tiny_tokenizer
+):
+    model, tokenizer = load_policy(str(saved))
+    assert isinstance(model, Qwen2ForCausalLM)
+    loaded, original = weights(model), weights(tiny_model)
+    assert loaded.keys() == original.keys()
+    assert all(torch.equal(loaded[name], original[name]) for name in original)
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    text = "<think>a √</think><answer>Up || Left</answer>"
+    assert tokenizer(text)["input_ids"] == tiny_tokenizer(text)["input_ids"]
+    assert tokenizer.chat_template == tiny_tokenizer.chat_template
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [("float32", torch.float32), ("bfloat16", torch.bfloat16), ("auto", torch.float32)],
+)
+def test_load_policy_in_the_asked_precision(saved, dtype, expected):
+    model, _ = load_policy(str(saved), dtype=dtype)
+    assert {parameter.dtype for parameter in model.parameters()} == {expected}
+
+
+def test_load_policy_adapter_comes_on_its_base_and_stays_trainable(saved, tmp_path, tiny_tokenizer):
+    base, _ = load_policy(str(saved))
+    torch.manual_seed(0)
+    # Weights of the adapter that do something, unlike those it starts from.
+    config = LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False)
+    adapted = get_peft_model(base, config)
+    folder = tmp_path / "adapter"
+    adapted.save_pretrained(folder)
+    tiny_tokenizer.save_pretrained(folder)
+    ids = torch.tensor([[1, 2, 3, 4]])
+    with torch.no_grad():
+        expected = adapted.eval()(ids).logits
+
+    model, tokenizer = load_policy(str(folder))
+
+    assert isinstance(model, PeftModel)
+    with torch.no_grad():
+        torch.testing.assert_close(model.eval()(ids).logits, expected)
+    trainable = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert trainable == {name for name, _ in model.named_parameters() if "lora_" in name}
+    assert trainable
+    assert len(tokenizer) == len(tiny_tokenizer)
+
+
+def test_load_policy_embedded_one_comes_with_the_package():
+    model, tokenizer = load_policy("tiny")
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert model.config.vocab_size == len(tokenizer)
+    assert 0.5e6 < sum(parameter.numel() for parameter in model.parameters()) < 3e6
+
+
+def test_load_policy_embedded_one_takes_the_asked_precision():
+    model, _ = load_policy("tiny", dtype="bfloat16")
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+
+
+def test_load_policy_unknown_folder_is_an_error_that_names_it(tmp_path):
+    with pytest.raises(OSError, match="nowhere"):
+        load_policy(str(tmp_path / "nowhere"))
