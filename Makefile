@@ -14,7 +14,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 demo: $(STAMP)  ## Teach the embedded policy to act; under six minutes on two cores.
-	$(BIN)/python examples/train.py --config examples/configs/demo.yaml
+	$(BIN)/python examples/demo.py
 
 test: $(STAMP)  ## The test suite without the long learning tests.
 	$(BIN)/python -m pytest

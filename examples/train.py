@@ -1,6 +1,6 @@
 """Train a language model to act in text environments with StarPO.
 
-    python examples/train.py --config examples/configs/demo.yaml
+    python examples/train.py --config examples/configs/demo_frozen_lake.yaml
     python examples/train.py --model Qwen/Qwen2.5-0.5B-Instruct --env ragen/Sokoban-v0
 
 Every field of `StarPOConfig` is an option; `--config` reads them from a YAML file, and options on
@@ -16,7 +16,6 @@ from typing import Any
 from peft import LoraConfig
 from trl import TrlParser
 
-from ragen_envs.baselines import play_random
 from ragen_trl import EnvSpec, StarPOConfig, StarPOTrainer
 from ragen_trl.curves import Reference, plot_curves
 from ragen_trl.evaluation import Rate, format_table
@@ -82,21 +81,15 @@ def rates(metrics: dict[str, Any], names: list[str]) -> dict[str, Rate | float |
     return {name: Rate(*(metrics[stem(name) + key] for key in fields)) for name in names}
 
 
-def play_references(
-    trainer: StarPOTrainer,
-) -> tuple[dict[str, Rate], dict[str, float | None]]:
-    """Measure random play and the optimum on the evaluation's start states, by environment."""
-    first = trainer.args.eval_seed
-    seeds = range(first, first + trainer.args.eval_episodes)
-    random_play = {
-        name: Rate.of([r.success for r in play_random(trainer.eval_env(name), seeds=seeds)])
-        for name in trainer.eval_env_names
-    }
-    return random_play, {name: trainer.optimal_success(name) for name in random_play}
+Columns = dict[str, dict[str, Rate | float | None]]
 
 
-def main(script: ScriptArguments, args: StarPOConfig) -> None:
-    """Measure the references, evaluate, train, evaluate again, and say what came out."""
+def main(script: ScriptArguments, args: StarPOConfig) -> Columns:
+    """Measure the references, evaluate, train, evaluate again, and say what came out.
+
+    Returns:
+        Success rates by column title and environment.
+    """
     model, tokenizer = load_policy(script.model, dtype=script.dtype)
     trainer = StarPOTrainer(
         model=model,
@@ -106,8 +99,9 @@ def main(script: ScriptArguments, args: StarPOConfig) -> None:
         processing_class=tokenizer,
     )
     print(trainer.describe(), flush=True)
-    names = trainer.eval_env_names
-    random_play, optimum = play_references(trainer)
+    panel = trainer.eval_panel
+    random_play = {name: panel.random_success(name) for name in panel.names}
+    optimum = {name: panel.optimal_success(name) for name in panel.names}
     before = trainer.evaluate()
     trainer.train(resume_from_checkpoint=script.resume)
     after = trainer.evaluate()
@@ -115,10 +109,10 @@ def main(script: ScriptArguments, args: StarPOConfig) -> None:
     trainer.save_state()
 
     folder = Path(args.output_dir)
-    columns = {
+    columns: Columns = {
         "random play": random_play,
-        "policy before": rates(before, names),
-        "policy after": rates(after, names),
+        "policy before": rates(before, panel.names),
+        "policy after": rates(after, panel.names),
         "optimum": optimum,
     }
     results = {"random_play": random_play, "before": before, "after": after, "optimum": optimum}
@@ -126,7 +120,7 @@ def main(script: ScriptArguments, args: StarPOConfig) -> None:
     plot_curves(
         trainer.state.log_history,
         folder / "curves.png",
-        references={n: Reference(random_play[n].rate, optimum[n]) for n in names},
+        references={n: Reference(random_play[n].rate, optimum[n]) for n in panel.names},
         title=f"StarPO, {script.model}",
     )
     print(f"\n{format_table(columns)}")
@@ -135,7 +129,8 @@ def main(script: ScriptArguments, args: StarPOConfig) -> None:
     )
     print(f"Learning curves:  {folder / 'curves.png'}")
     print(f"Every episode:    {folder / 'trajectories'}")
-    print(f"Trained model:    {folder}")
+    print(f"Trained model:    {folder}\n", flush=True)
+    return columns
 
 
 if __name__ == "__main__":

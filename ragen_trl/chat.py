@@ -66,7 +66,7 @@ class ChatCodec:
         self._before_first, self._after_first = _split_once(first, _FIRST)
         conversation = render(("user", _FIRST), ("assistant", _REPLY), ("user", _NEXT))
         before_reply, after_reply = _split_once(conversation, _REPLY)
-        _split_once(before_reply, _FIRST)
+        _split_once(before_reply, _FIRST)  # refuses a template that forgets old messages
         self._before_next, self._after_next = _split_once(after_reply, _NEXT)
         self._turn_end_ids = self._find_turn_end()
 

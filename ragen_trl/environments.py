@@ -133,6 +133,18 @@ def make_pools(env: EnvLike | Sequence[EnvLike], agent_turns: Mapping[str, Any])
     return pools
 
 
+def make_eval_pools(
+    eval_env: EnvLike | Sequence[EnvLike] | Mapping[str, EnvLike] | None,
+    train_pools: Sequence[EnvPool],
+    agent_turns: Mapping[str, Any],
+) -> dict[str, EnvPool]:
+    """Return the evaluation environments by name; those of training when none are given."""
+    if isinstance(eval_env, Mapping):
+        return {name: make_pools(env, agent_turns)[0] for name, env in eval_env.items()}
+    pools = train_pools if eval_env is None else make_pools(eval_env, agent_turns)
+    return {pool.name: pool for pool in pools}
+
+
 def deal_groups(weights: Sequence[float]) -> Iterator[int]:
     """Say which environment plays group 0, 1, 2, ...; endless and without chance.
 

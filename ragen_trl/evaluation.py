@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ragen_envs import AgentTurns, BanditEnv, FrozenLakeEnv, SokobanEnv, optimal_success
+from ragen_envs.baselines import play_random
+from ragen_trl.environments import EnvPool
 from ragen_trl.statistics import wilson_interval
 
 
@@ -44,6 +46,37 @@ def mean_optimal_success(env: AgentTurns, seeds: Iterable[int]) -> float | None:
         env.reset(seed=seed)
         best.append(optimal_success(env, horizon))
     return float(np.mean(best))
+
+
+class EvaluationPanel:
+    """The environments and start states that every evaluation plays, whoever plays them.
+
+    Args:
+        pools: Environments by the name that the logs use.
+        seeds: Seeds of the start states, the same for every environment.
+    """
+
+    def __init__(self, pools: Mapping[str, EnvPool], seeds: range) -> None:
+        self.pools = dict(pools)
+        self.seeds = seeds
+        self._optimal_success: dict[str, float | None] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the environments."""
+        return list(self.pools)
+
+    def optimal_success(self, name: str) -> float | None:
+        """Return the best reachable success rate; computed once. See `mean_optimal_success`."""
+        if name not in self._optimal_success:
+            env = self.pools[name].take(1)[0]
+            self._optimal_success[name] = mean_optimal_success(env, self.seeds)
+        return self._optimal_success[name]
+
+    def random_success(self, name: str) -> Rate:
+        """Measure uniformly random legal actions."""
+        env = self.pools[name].take(1)[0]
+        return Rate.of([result.success for result in play_random(env, seeds=self.seeds)])
 
 
 def format_table(columns: Mapping[str, Mapping[str, Rate | float | None]]) -> str:

@@ -31,10 +31,11 @@ def load_policy(model: str, *, dtype: str = "float32") -> tuple[Any, Any]:
         policy = AutoPeftModelForCausalLM.from_pretrained(model, is_trainable=True, dtype=dtype)
     else:
         policy = AutoModelForCausalLM.from_pretrained(model, dtype=dtype)
-    return policy, _load_tokenizer(model)
+    return policy, load_tokenizer(model)
 
 
-def _load_tokenizer(model: str) -> Any:
+def load_tokenizer(model: str) -> Any:
+    """Load the tokenizer of a model id or folder."""
     # For a Qwen2 model, `AutoTokenizer` builds a Qwen2 tokenizer whatever class the folder names;
     # the embedded policy's would come back with its words taken apart.
     is_generic = get_tokenizer_config(model).get("tokenizer_class") in _GENERIC_CLASSES

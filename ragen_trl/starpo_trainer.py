@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.logging import get_logger
 from accelerate.utils import gather_object
 from datasets import Dataset
 from torch import Tensor
@@ -23,20 +22,20 @@ from transformers import (
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
-from ragen_envs import AgentTurns
 from ragen_trl.chat import ChatCodec
 from ragen_trl.collation import plan_updates, split_evenly
-from ragen_trl.environments import EnvLike, EnvPool, GroupDealer, make_pools
-from ragen_trl.evaluation import mean_optimal_success
+from ragen_trl.environments import EnvLike, EnvPool, GroupDealer, make_eval_pools, make_pools
+from ragen_trl.evaluation import EvaluationPanel
 from ragen_trl.functional import importance_weights
 from ragen_trl.generation import Reply, sample_replies
+from ragen_trl.loading import load_tokenizer
 from ragen_trl.metrics import evaluation_metrics, merge_evaluations, rollout_metrics
 from ragen_trl.progress import LineProgressCallback
 from ragen_trl.records import write_trajectories
 from ragen_trl.rollout import RolloutTimer, TokenLimits, play_episodes, start_episodes
 from ragen_trl.selection import Selection, select_trajectories
 from ragen_trl.starpo_config import StarPOConfig
-from ragen_trl.trainer_checks import check_trainer
+from ragen_trl.trainer_checks import check_trainer, warn_about_dead_groups
 from ragen_trl.trajectory import Trajectory
 from ragen_trl.trl_compat import (
     disable_gradient_checkpointing,
@@ -46,11 +45,7 @@ from ragen_trl.trl_compat import (
 )
 from ragen_trl.update import build_micro_batches, starpo_loss, update_metrics
 
-logger = get_logger(__name__)
-
 STATE_FILE = "starpo_state.json"
-# Above this share of groups without variance a rollout teaches next to nothing.
-DEAD_GROUPS_WARNING = 0.7
 
 
 class StarPOTrainer(GRPOTrainer):
@@ -112,7 +107,12 @@ class StarPOTrainer(GRPOTrainer):
         if not isinstance(args, StarPOConfig):
             raise TypeError(f"`args` must be a `StarPOConfig`, got {type(args).__name__}.")
         self._pools = make_pools(env, args.agent_turns)
-        self._eval_pools = self._make_eval_pools(eval_env, args)
+        self.eval_panel = EvaluationPanel(
+            make_eval_pools(eval_env, self._pools, args.agent_turns),
+            range(args.eval_seed, args.eval_seed + args.eval_episodes),
+        )
+        if processing_class is None and isinstance(model, str):
+            processing_class = load_tokenizer(model)
         placeholder = Dataset.from_dict({"prompt": [""]})
         super().__init__(
             model=model,
@@ -140,8 +140,6 @@ class StarPOTrainer(GRPOTrainer):
         self._update_sums: Tensor | None = None
         self._rollout_seconds = 0.0
         self._update_seconds = 0.0
-        self._eval_seeds = range(args.eval_seed, args.eval_seed + args.eval_episodes)
-        self._optimal_success: dict[str, float | None] = {}
         # Only where transformers put its bar up (`disable_tqdm` is off).
         if self.pop_callback(ProgressCallback) is not None:
             self.add_callback(LineProgressCallback)
@@ -190,7 +188,7 @@ class StarPOTrainer(GRPOTrainer):
         if eval_dataset is not None:
             raise ValueError("`eval_dataset` must be left unset. Pass `eval_env` to the trainer.")
         begin = time.perf_counter()
-        per_env = {name: self._evaluate_pool(name, pool) for name, pool in self._eval_pools.items()}
+        per_env = {name: self._evaluate_one(name) for name in self.eval_panel.names}
         metrics = merge_evaluations(per_env, metric_key_prefix)
         metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - begin
         with self._policy_at_rest():
@@ -199,23 +197,6 @@ class StarPOTrainer(GRPOTrainer):
             self.args, self.state, self.control, metrics
         )
         return metrics
-
-    @property
-    def eval_env_names(self) -> list[str]:
-        """Names of the evaluation environments, as in the logs."""
-        return list(self._eval_pools)
-
-    def eval_env(self, name: str) -> AgentTurns:
-        """Return an instance of an evaluation environment, to measure other policies on."""
-        return self._eval_pools[name].take(1)[0]
-
-    def optimal_success(self, name: str) -> float | None:
-        """Return the best reachable success rate on an evaluation environment's start states."""
-        if name not in self._optimal_success:
-            self._optimal_success[name] = mean_optimal_success(
-                self.eval_env(name), self._eval_seeds
-            )
-        return self._optimal_success[name]
 
     def describe(self) -> str:
         """Say in a few lines what will be played and trained."""
@@ -461,13 +442,7 @@ class StarPOTrainer(GRPOTrainer):
         self.state.num_input_tokens_seen += sum(
             len(t.prompt_ids) + len(t.completion_ids) for t in trajectories
         )
-        if metrics["rollout/zero_variance_ratio"] > DEAD_GROUPS_WARNING:
-            logger.warning(
-                "In iteration %d, %.0f %% of the groups have no variance and teach nothing. Raise "
-                "`num_generations`, or choose start states that are neither hopeless nor trivial.",
-                self._iteration,
-                100 * metrics["rollout/zero_variance_ratio"],
-            )
+        warn_about_dead_groups(self._iteration, metrics["rollout/zero_variance_ratio"])
         per_row = zip(
             trajectories, selection.advantages.tolist(), selection.is_kept.tolist(), strict=True
         )
@@ -507,24 +482,16 @@ class StarPOTrainer(GRPOTrainer):
 
     # --- Evaluation ---------------------------------------------------------------------------
 
-    def _evaluate_pool(self, name: str, pool: EnvPool) -> dict[str, float]:
-        args = self.args
+    def _evaluate_one(self, name: str) -> dict[str, float]:
+        args, panel = self.args, self.eval_panel
         with torch.random.fork_rng():
             torch.manual_seed(args.eval_seed + self.accelerator.process_index)
             trajectories = self._play(
-                [(pool, seed) for seed in self._eval_seeds],
+                [(panel.pools[name], seed) for seed in panel.seeds],
                 num_generations=self.num_generations_eval,
                 temperature=args.eval_temperature,
                 wave_size=args.per_device_eval_batch_size,
             )
         label = "".join(c if c.isalnum() or c in "-_" else "_" for c in name)
         self._write(f"eval-{self.state.global_step:05d}-{label}", [(t, {}) for t in trajectories])
-        return evaluation_metrics(trajectories, optimal_success=self.optimal_success(name))
-
-    def _make_eval_pools(
-        self, eval_env: EnvLike | list[EnvLike] | dict[str, EnvLike] | None, args: StarPOConfig
-    ) -> dict[str, EnvPool]:
-        if isinstance(eval_env, dict):
-            return {name: make_pools(env, args.agent_turns)[0] for name, env in eval_env.items()}
-        pools = self._pools if eval_env is None else make_pools(eval_env, args.agent_turns)
-        return {pool.name: pool for pool in pools}
+        return evaluation_metrics(trajectories, optimal_success=panel.optimal_success(name))

@@ -5,6 +5,9 @@ from trl import GRPOTrainer
 
 logger = get_logger(__name__)
 
+# Above this share of groups without variance a rollout teaches next to nothing.
+DEAD_GROUPS_WARNING = 0.7
+
 
 def check_trainer(trainer: GRPOTrainer) -> None:
     """Refuse models and set-ups that would train nothing, or not what they say.
@@ -38,4 +41,14 @@ def check_trainer(trainer: GRPOTrainer) -> None:
         logger.warning(
             "`top_p`, `top_k`, `min_p` and `repetition_penalty` change what is sampled but not the "
             "log-probabilities that are trained, which biases the update. Leave them off."
+        )
+
+
+def warn_about_dead_groups(iteration: int, zero_variance_ratio: float) -> None:
+    """Say so when most groups of a rollout have no variance."""
+    if zero_variance_ratio > DEAD_GROUPS_WARNING:
+        logger.warning(
+            f"In iteration {iteration}, {zero_variance_ratio:.0%} of the groups have no variance "
+            "and teach nothing. Raise `num_generations`, or choose start states that are neither "
+            "hopeless nor trivial."
         )

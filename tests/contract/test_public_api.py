@@ -72,7 +72,6 @@ def test_public_objects_and_their_methods_are_documented(module, name):
 
 @pytest.mark.parametrize("module", MODULES)
 def test_modules_are_documented(module):
-    # The package `tiny.checkpoint` holds data only.
     assert importlib.import_module(module).__doc__
 
 

@@ -40,7 +40,9 @@ def plain_ids(tokenizer, text):
 
 
 @pytest.mark.parametrize("observation_format", ["grid", "grid_coordinates"])
-@pytest.mark.parametrize(("env_id", "symbols"), BOARDS, ids=str)
+@pytest.mark.parametrize(
+    ("env_id", "symbols"), BOARDS, ids=lambda value: value if isinstance(value, str) else "wordy"
+)
 def test_board_has_one_token_per_cell(env_id, symbols, observation_format):
     kwargs = {"symbols": symbols, "observation_format": observation_format}
     spec = EnvSpec(env_id, kwargs=kwargs)
