@@ -25,7 +25,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hidden_size", type=int, default=128)
     parser.add_argument("--num_layers", type=int, default=2)
-    parser.add_argument("--num_steps", type=int, default=150)
+    parser.add_argument("--num_steps", type=int, default=300)
     parser.add_argument("--learning_rate", type=float, default=2e-3)
     parser.add_argument("--folder", type=Path, default=FOLDER)
     args = parser.parse_args()

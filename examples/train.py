@@ -28,7 +28,7 @@ class ScriptArguments:
 
     Attributes:
         model: "tiny" for the policy that comes with the package, a model id, or a folder.
-        env: Ids of the environments, played in equal shares.
+        environments: Ids of the environments, played in equal shares; `--env` on the command line.
         env_kwargs: Arguments per id, as JSON: `{"ragen/FrozenLake-v0": {"is_slippery": false}}`.
         dtype: Of the model's weights.
         use_peft: Train a LoRA adapter; by default whenever the model is not the embedded one.
@@ -38,9 +38,13 @@ class ScriptArguments:
     """
 
     model: str = field(default=EMBEDDED, metadata={"help": "'tiny', a model id, or a folder."})
-    env: list[str] = field(
+    environments: list[str] = field(
         default_factory=lambda: ["ragen/Bandit-v0"],
-        metadata={"help": "Ids of the environments, played in equal shares."},
+        # TRL's YAML files use the key `env` for environment variables.
+        metadata={
+            "aliases": ["--env"],
+            "help": "Ids of the environments, played in equal shares; `--env` for short.",
+        },
     )
     env_kwargs: str = field(default="{}", metadata={"help": "Arguments per id, as JSON."})
     dtype: str = field(default="float32", metadata={"help": "Of the model's weights."})
@@ -54,9 +58,11 @@ class ScriptArguments:
     def env_specs(self) -> list[EnvSpec]:
         """Return one specification per id."""
         kwargs = json.loads(self.env_kwargs)
-        if unknown := set(kwargs) - set(self.env):
-            raise ValueError(f"`env_kwargs` must name ids of `env` ({self.env}), got {unknown}.")
-        return [EnvSpec(env_id, kwargs=kwargs.get(env_id, {})) for env_id in self.env]
+        if unknown := set(kwargs) - set(self.environments):
+            raise ValueError(
+                f"`env_kwargs` must name ids of `environments` {self.environments}, got {unknown}."
+            )
+        return [EnvSpec(env_id, kwargs=kwargs.get(env_id, {})) for env_id in self.environments]
 
     def peft_config(self) -> LoraConfig | None:
         """Return the adapter to train, or `None` for the whole model."""

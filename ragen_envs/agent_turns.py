@@ -19,6 +19,7 @@ from ragen_envs.agent_checks import (
     check_task_description,
 )
 from ragen_envs.parsing import DEFAULT_SEPARATOR, ParsedReply, check_separator, parse_reply
+from ragen_envs.text_space import SharedText
 
 MAX_REPLY_LENGTH = 4000
 MESSAGE_CHARSET = frozenset(string.ascii_letters + string.digits + string.punctuation + " \n")
@@ -273,7 +274,7 @@ class AgentTurns(gym.Wrapper[str, str, str, Any], gym.utils.RecordConstructorArg
         later = prompts.write_turn_message(WIDEST_REWARD, malformed, "", self._write_request())
         env_space = self.env.observation_space
         assert isinstance(env_space, spaces.Text)  # by `check_spaces`
-        return spaces.Text(
+        return SharedText(
             max_length=max(len(first), len(later)) + env_space.max_length,
             charset=MESSAGE_CHARSET.union(first, later, env_space.character_set),
         )

@@ -15,8 +15,8 @@ def check_size(size: Sequence[int], *, minimum: int) -> tuple[int, int]:
     Raises:
         ValueError: If it is anything else.
     """
-    is_pair = len(size) == 2 and all(isinstance(n, SupportsIndex) for n in size)
-    if not is_pair or min(size) < minimum:
+    is_pair = isinstance(size, Sequence) and len(size) == 2
+    if not (is_pair and all(isinstance(n, SupportsIndex) and n >= minimum for n in size)):
         raise ValueError(
             f"`size` must be (rows, columns) with both at least {minimum}, got {size!r}."
         )

@@ -47,13 +47,13 @@ def write_request(
     return (
         f"Actions: {names}\n"
         f"Turns left: {turns_left}. Actions left: {actions_left}.\n"
-        f"Reply: {reply_example}"
+        f"Reply format (keep the tags): {reply_example}"
     )
 
 
 def write_reply_example(*, max_actions_per_turn: int, separator: str, think: bool) -> str:
     """Write the shape of a reply with placeholders in it."""
-    actions = ("action",) * min(max_actions_per_turn, 2)
+    actions = ("your action",) * min(max_actions_per_turn, 2)
     return format_reply(actions, separator=separator, think=think, thought="your reasoning")
 
 

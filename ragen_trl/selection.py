@@ -24,7 +24,9 @@ class Selection(NamedTuple):
         is_kept: Whether the trajectory's group passed the filter, shape (B,), bool.
         scores: Uncertainty per group, in ascending order of group id, shape (P,).
         no_variance: Whether all returns of the group are equal, shape (P,), bool.
-        rows: The kept trajectories that hold at least one sampled token, in their order.
+        rows: The kept trajectories that hold at least one sampled token, in their order. None at
+            all when no kept group has variance: what is left of the loss then is the entropy bonus,
+            which an optimizer that divides by the size of the gradient turns into a full step.
     """
 
     advantages: Tensor
@@ -39,6 +41,7 @@ class Selection(NamedTuple):
             "rollout/in_group_reward_std": self.scores.mean().item(),
             "rollout/kept_group_ratio": self.is_kept.double().mean().item(),
             "rollout/zero_variance_ratio": self.no_variance.double().mean().item(),
+            "rollout/skipped_update": float(not self.rows),
         }
 
 
@@ -82,4 +85,6 @@ def select_trajectories(
             "No kept trajectory holds a sampled token, so there is nothing to train on. The first "
             f"prompt has {len(trajectories[0].prompt_ids)} tokens; raise `max_trajectory_tokens`."
         )
+    if all(row.advantage == 0.0 for row in rows):
+        rows = []
     return Selection(advantages, is_kept, scores, has_no_variance(returns, group_ids), rows)

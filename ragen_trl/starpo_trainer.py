@@ -324,7 +324,8 @@ class StarPOTrainer(GRPOTrainer):
         )
         batches = [
             {name: tensor.to(accelerator.device) for name, tensor in batch.items()}
-            for rows in updates
+            # With nothing to learn the update still happens, without a gradient.
+            for rows in updates or [[]]
             for batch in build_micro_batches(
                 rows,
                 loss_type=args.loss_type,
@@ -336,7 +337,7 @@ class StarPOTrainer(GRPOTrainer):
                 pad_to_multiple_of=self.pad_to_multiple_of,
             )
         ]
-        self._add_fixed_logps(batches, is_single_update=len(updates) * self.num_iterations == 1)
+        self._add_fixed_logps(batches, is_single_update=len(updates) * self.num_iterations <= 1)
         for _ in range(self.num_iterations):
             self._pending.extend(batches)
 

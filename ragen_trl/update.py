@@ -52,7 +52,7 @@ def build_micro_batches(
     pad_to_multiple_of: int | None,
 ) -> list[dict[str, Tensor]]:
     """Weigh the rows of a whole update, then pad this process's share of them in micro-batches."""
-    num_tokens = torch.tensor([row.trajectory.num_action_tokens for row in rows])
+    num_tokens = torch.tensor([row.trajectory.num_action_tokens for row in rows], dtype=torch.long)
     weights = row_weights(num_tokens, kind=ROW_WEIGHT_KINDS[loss_type], max_tokens=max_tokens)
     micro_batches = split_micro_batches(
         weigh_rows(rows, weights),

@@ -188,7 +188,9 @@ def test_text_actions_outside_the_space_are_unknown():
 def test_own_separator_and_no_think_are_obeyed_and_shown():
     env, inner = start(agent_turns={"separator": ";", "think": False})
     message, _ = env.reset()
-    assert message.endswith("Reply: <answer>action ; action</answer>")
+    assert message.endswith(
+        "Reply format (keep the tags): <answer>your action ; your action</answer>"
+    )
     assert "with ; between them" in message
     info = env.step("<answer>up; down</answer>")[4]
     assert (inner.received, info["reply"].is_valid) == ([0, 1], True)

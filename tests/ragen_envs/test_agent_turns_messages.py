@@ -11,7 +11,7 @@ UP, DOWN = "Up", "Down"
 def test_messages_of_one_episode_read_as_documented():
     inner = DescribedTextEnv([Step(-0.1, "one\ntwo"), Step(-0.1), Step(10.9, "end", True)])
     env = AgentTurns(inner, max_turns=4)
-    request = "Reply: <think>your reasoning</think><answer>action || action</answer>"
+    request = "Reply format (keep the tags): <think>your reasoning</think><answer>your action || your action</answer>"
     first, _ = env.reset()
     assert first == (
         "Walk to the door (naïve: 100 %).\n"

@@ -61,7 +61,10 @@ def test_write_last_message_holds_reward_and_state_only():
 
 def test_write_request_names_actions_and_what_is_left():
     request = prompts.write_request(("Up", "Down"), turns_left=4, actions_left=7, reply_example="R")
-    assert request == "Actions: Up, Down\nTurns left: 4. Actions left: 7.\nReply: R"
+    assert (
+        request
+        == "Actions: Up, Down\nTurns left: 4. Actions left: 7.\nReply format (keep the tags): R"
+    )
 
 
 def test_write_request_with_free_text_says_so():
@@ -72,9 +75,9 @@ def test_write_request_with_free_text_says_so():
 @pytest.mark.parametrize(
     ("max_actions_per_turn", "think", "example"),
     [
-        (5, True, "<think>your reasoning</think><answer>action || action</answer>"),
-        (5, False, "<answer>action || action</answer>"),
-        (1, False, "<answer>action</answer>"),
+        (5, True, "<think>your reasoning</think><answer>your action || your action</answer>"),
+        (5, False, "<answer>your action || your action</answer>"),
+        (1, False, "<answer>your action</answer>"),
     ],
 )
 def test_write_reply_example_shows_a_reply_of_the_asked_shape(max_actions_per_turn, think, example):

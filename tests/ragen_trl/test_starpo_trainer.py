@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 
 import gymnasium as gym
 import pytest
@@ -240,6 +241,28 @@ def test_kept_rows_fill_several_updates_of_the_asked_size(make_trainer):
     assert rows == [4, 4, 4]
 
 
+def test_rollout_without_variance_changes_nothing(make_trainer):
+    equal = {"low_arm_reward": 0.15, "high_arm_reward": 0.15, "high_arm_probability": 1.0}
+    trainer = make_trainer(
+        env=EnvSpec(BANDIT, kwargs=equal), format_penalty=0.0, max_turns=1, entropy_coef=0.1
+    )
+    before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+    original = trainer._play
+
+    def play_legal_replies_only(*args, **kwargs):
+        # An invalid reply pays 0 instead of 0.15 and would make variance.
+        played = original(*args, **kwargs)
+        return [replace(t, turn_rewards=[0.15] * len(t.turns)) for t in played]
+
+    trainer._play = play_legal_replies_only
+    trainer.train()
+    (logs,) = train_logs(trainer)
+    assert logs["rollout/zero_variance_ratio"] == 1.0
+    assert logs["rollout/skipped_update"] == 1.0
+    assert logs["grad_norm"] == 0.0
+    assert_same_tensors(dict(trainer.model.named_parameters()), before, atol=0.0)
+
+
 def test_reference_model_is_used_only_with_beta(make_trainer, start, tmp_path):
     trained, tokenizer = start
     trained.save_pretrained(tmp_path / "base")
@@ -356,7 +379,7 @@ def test_rollout_groups_share_the_start_and_differ_in_luck(make_trainer):
     assert [t.group_id for t in trajectories] == [0] * 24 + [1] * 24 + [2] * 24
     first = {tuple(t.prompt_ids) for t in trajectories[:48]}
     assert len(first) == 1
-    paid = {t.total_reward for t in trajectories if t.success}
+    paid = {sum(t.turn_rewards) for t in trajectories if t.success}
     assert paid == {0.0, 1.0}
 
 
