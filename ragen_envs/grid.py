@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, SupportsIndex, get_args
 
+import numpy as np
+
 Cell = tuple[int, int]
 ObservationFormat = Literal["grid", "coordinates", "grid_coordinates"]
 
@@ -15,7 +17,7 @@ def check_size(size: Sequence[int], *, minimum: int) -> tuple[int, int]:
     Raises:
         ValueError: If it is anything else.
     """
-    is_pair = isinstance(size, Sequence) and len(size) == 2
+    is_pair = isinstance(size, Sequence | np.ndarray) and len(size) == 2
     if not (is_pair and all(isinstance(n, SupportsIndex) and n >= minimum for n in size)):
         raise ValueError(
             f"`size` must be (rows, columns) with both at least {minimum}, got {size!r}."

@@ -85,4 +85,4 @@ def test_write_reply_example_shows_a_reply_of_the_asked_shape(max_actions_per_tu
         max_actions_per_turn=max_actions_per_turn, separator="||", think=think
     )
     assert written == example
-    assert parse_reply(written, ("action",), think=think).is_valid
+    assert parse_reply(written, ("your action",), think=think).is_valid

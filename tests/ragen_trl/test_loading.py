@@ -71,7 +71,8 @@ def test_load_policy_embedded_one_comes_with_the_package():
     model, tokenizer = load_policy("tiny")
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert model.config.vocab_size == len(tokenizer)
-    assert 0.5e6 < sum(parameter.numel() for parameter in model.parameters()) < 3e6
+    # Half the size of `build_tiny_policy`'s default, so that the demo takes minutes.
+    assert 0.4e6 < sum(parameter.numel() for parameter in model.parameters()) < 0.6e6
 
 
 def test_load_policy_embedded_one_takes_the_asked_precision():

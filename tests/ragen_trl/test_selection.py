@@ -44,6 +44,7 @@ def test_select_a_quarter_of_eight_groups_keeps_the_two_most_uncertain_whole():
         "rollout/in_group_reward_std": pytest.approx(statistics.mean(deviations), rel=1e-12),
         "rollout/kept_group_ratio": 0.25,
         "rollout/zero_variance_ratio": 0.0,
+        "rollout/skipped_update": 0.0,
     }
 
 
@@ -96,10 +97,12 @@ def test_select_equal_returns_get_no_advantage_and_count_as_no_variance(value):
     assert selection.scores[0] == 0.0
 
 
-def test_select_nothing_but_equal_returns_still_keeps_a_group():
+def test_select_nothing_but_equal_returns_keeps_a_group_and_trains_on_nothing():
     selection = select(make_rollout([0.15] * 4, [0.15] * 4))
-    assert [row.trajectory.group_id for row in selection.rows] == [0] * 4
-    assert {row.advantage for row in selection.rows} == {0.0}
+    assert selection.is_kept.tolist() == [True] * 4 + [False] * 4
+    assert set(selection.advantages.tolist()) == {0.0}
+    assert selection.rows == []
+    assert selection.metrics()["rollout/skipped_update"] == 1.0
 
 
 def test_select_filter_off_keeps_every_row_in_order():
