@@ -7,7 +7,7 @@ Every option of `StarPOConfig` that concerns playing applies: `--eval_episodes`,
 `--eval_temperature`, `--max_turns`, ... Episodes are written under `<output_dir>/trajectories`.
 """
 
-from train import ScriptArguments, play_references, rates
+from train import Columns, ScriptArguments, rates
 from trl import TrlParser
 
 from ragen_trl import StarPOConfig, StarPOTrainer
@@ -22,9 +22,12 @@ def main(script: ScriptArguments, args: StarPOConfig) -> None:
         model=model, args=args, env=script.env_specs(), processing_class=tokenizer
     )
     metrics = trainer.evaluate()
-    random_play, optimum = play_references(trainer)
-    policy = rates(metrics, trainer.eval_env_names)
-    columns = {"random play": random_play, "policy": policy, "optimum": optimum}
+    panel = trainer.eval_panel
+    columns: Columns = {
+        "random play": {name: panel.random_success(name) for name in panel.names},
+        "policy": rates(metrics, panel.names),
+        "optimum": {name: panel.optimal_success(name) for name in panel.names},
+    }
     print(format_table(columns))
     for name, value in metrics.items():
         print(f"{name:60s} {value:.4g}")

@@ -24,7 +24,9 @@ def test_check_size_returns_a_pair_of_python_ints(size):
     assert [type(n) for n in checked] == [int, int]
 
 
-@pytest.mark.parametrize("size", [(2, 7), (7, 2), (7,), (7, 7, 7), (3.0, 7), "77", (-3, 7), 7, None])
+@pytest.mark.parametrize(
+    "size", [(2, 7), (7, 2), (7,), (7, 7, 7), (3.0, 7), "77", (-3, 7), 7, None]
+)
 def test_check_size_with_anything_else_raises(size):
     with pytest.raises(ValueError, match=r"`size` must be \(rows, columns\).* at least 3"):
         check_size(size, minimum=3)
