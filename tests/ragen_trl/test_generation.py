@@ -131,7 +131,7 @@ def test_sample_replies_padding_token_that_ends_replies_is_kept_once(
     torch.manual_seed(3)
     pad = end_ids[3]
     config = make_config(tiny_tokenizer, end_ids, pad_token_id=pad)
-    prompts = [[pad, 7, pad, 8], *PROMPTS] * 8  # padding that is part of the text counts as text
+    prompts = [[pad, 7, pad, 8], *PROMPTS] * 40  # padding that is part of the text counts as text
     replies = sample_replies(tiny_model, prompts, config, eos_token_ids=end_ids)
     assert any(reply.ids[-1] == pad for reply in replies)
     assert all(reply.ids.count(pad) == (reply.ids[-1] == pad) for reply in replies)

@@ -20,7 +20,7 @@ args = StarPOConfig(
     enable_think=False, max_new_tokens_per_turn=16, max_trajectory_tokens=1200, max_steps=2,
     learning_rate=1e-3, per_device_train_batch_size=2, gradient_accumulation_steps=2,
     gradient_checkpointing=False, eval_episodes=5, save_strategy="no", report_to="none",
-    disable_tqdm=True,
+    disable_tqdm=True, use_cpu=True,
 )
 trainer = StarPOTrainer(model, args, env="ragen/Bandit-v0", processing_class=tokenizer)
 trainer.train()

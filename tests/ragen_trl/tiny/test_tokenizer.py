@@ -66,7 +66,7 @@ def test_board_has_one_token_per_cell(env_id, symbols, observation_format):
 def test_words_of_the_messages_are_one_token_each(tiny_tokenizer, env_id):
     env = gym.make(env_id)
     env.reset(seed=50)
-    texts = [*env.get_wrapper_attr("action_names"), "State", "Reward", "Actions", "action"]
+    texts = [*env.get_wrapper_attr("action_names"), "State", "Reward", "Actions", " action"]
     texts += ["<think>", "</think>", "<answer>", "</answer>", " ||", "\n", "your", " reasoning"]
     assert {text: len(plain_ids(tiny_tokenizer, text)) for text in texts} == dict.fromkeys(texts, 1)
 
