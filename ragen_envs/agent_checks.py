@@ -36,6 +36,13 @@ def check_penalty(format_penalty: float) -> float:
     return float(format_penalty)
 
 
+def check_flag(argument: str, value: bool) -> bool:
+    """Return `value` if it is a bool; `argument` is its name in the message."""
+    if not isinstance(value, bool):
+        raise TypeError(f"`{argument}` must be True or False, got {value!r}.")
+    return value
+
+
 def check_spaces(env: gym.Env[Any, Any], label: str) -> None:
     """Check that the env's observations are text and its actions can be written as text."""
     if not isinstance(env.observation_space, spaces.Text):

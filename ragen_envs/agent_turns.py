@@ -11,6 +11,7 @@ from gymnasium.error import ResetNeeded
 from ragen_envs import prompts
 from ragen_envs.agent_checks import (
     check_action_names,
+    check_flag,
     check_limit,
     check_penalty,
     check_reward,
@@ -116,6 +117,7 @@ class AgentTurns(gym.Wrapper[str, str, str, Any], gym.utils.RecordConstructorArg
             format_penalty=format_penalty,
         )
         gym.Wrapper.__init__(self, env)
+        _check_not_nested(env)
         check_separator(separator)
         self.max_turns = check_limit("max_turns", max_turns)
         self.max_actions_per_turn = check_limit("max_actions_per_turn", max_actions_per_turn)
@@ -123,7 +125,7 @@ class AgentTurns(gym.Wrapper[str, str, str, Any], gym.utils.RecordConstructorArg
             "max_actions_per_episode", max_actions_per_episode
         )
         self.separator = separator
-        self.think = bool(think)
+        self.think = check_flag("think", think)
         self.format_penalty = check_penalty(format_penalty)
         self._label = str(type(env.unwrapped).__name__ if env.spec is None else env.spec.id)
         check_spaces(env, self._label)
@@ -285,3 +287,12 @@ class AgentTurns(gym.Wrapper[str, str, str, Any], gym.utils.RecordConstructorArg
             env_charset = self.env.action_space.character_set
         charset = frozenset(string.printable).union(self._write_request(), env_charset)
         return spaces.Text(max_length=MAX_REPLY_LENGTH, min_length=0, charset=charset)
+
+
+def _check_not_nested(env: gym.Env[Any, Any]) -> None:
+    """Refuse an environment that is in the agent's view already: its actions are replies."""
+    inner: Any = env
+    while isinstance(inner, gym.Wrapper):
+        if isinstance(inner, AgentTurns):
+            raise TypeError(f"`env` must not be wrapped in AgentTurns already, got {env}.")
+        inner = inner.env

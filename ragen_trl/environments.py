@@ -119,7 +119,14 @@ class EnvPool:
                 f"`env` must return a new environment on every call, but {source!r} returned the "
                 "same one twice. Episodes are played side by side."
             )
-        return env if isinstance(env, AgentTurns) else AgentTurns(env, **self._agent_turns)
+        if not isinstance(env, AgentTurns):
+            return AgentTurns(env, **self._agent_turns)
+        if self.spec.agent_turns:
+            raise ValueError(
+                f"`agent_turns` must be left empty for {source!r}, which returns an `AgentTurns` "
+                f"already, got {dict(self.spec.agent_turns)}. Return the environment inside it."
+            )
+        return env
 
 
 def make_pools(env: EnvLike | Sequence[EnvLike], agent_turns: Mapping[str, Any]) -> list[EnvPool]:
@@ -140,6 +147,12 @@ def make_eval_pools(
 ) -> dict[str, EnvPool]:
     """Return the evaluation environments by name; those of training when none are given."""
     if isinstance(eval_env, Mapping):
+        is_named = all(isinstance(name, str) for name in eval_env)
+        if not eval_env or not is_named or any(isinstance(e, list) for e in eval_env.values()):
+            raise ValueError(
+                "`eval_env` must map names to single environments, got "
+                f"{dict(eval_env)!r}. Give every environment a name of its own."
+            )
         return {name: make_pools(env, agent_turns)[0] for name, env in eval_env.items()}
     pools = train_pools if eval_env is None else make_pools(eval_env, agent_turns)
     return {pool.name: pool for pool in pools}

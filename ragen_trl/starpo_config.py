@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from trl import GRPOConfig
 
+from ragen_trl.config_checks import check_types_and_ranges
 from ragen_trl.functional import select_groups
 from ragen_trl.inherited_options import check_inherited_options
 
@@ -321,7 +322,7 @@ class StarPOConfig(GRPOConfig):
         if self.activation_checkpointing is None:
             # TRL still sets the old name, of which transformers warns; the new one is the same.
             self.activation_checkpointing = self.gradient_checkpointing
-        self._check_ranges()
+        check_types_and_ranges(self)
         self._derive_generation_batch()
         is_given = not isinstance(self.max_completion_length, _Derived | None)
         if is_given and self.max_completion_length != self.max_new_tokens_per_turn:
@@ -378,45 +379,6 @@ class StarPOConfig(GRPOConfig):
             "format_penalty": self.format_penalty,
         }
 
-    def _check_ranges(self) -> None:
-        at_least_one = (
-            "num_env_groups",
-            "max_turns",
-            "max_actions_per_turn",
-            "max_actions_per_episode",
-            "eval_episodes",
-            "max_new_tokens_per_turn",
-            "max_steps",
-            "num_iterations",
-        )
-        for name in at_least_one:
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
-        for name in ("train_seed", "eval_seed"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"`{name}` must be at least 0, got {getattr(self, name)}.")
-        if self.num_generations < 2:
-            raise ValueError(
-                f"`num_generations` must be at least 2, got {self.num_generations}. A group of one "
-                "episode has no spread to compare with."
-            )
-        if not 0 < self.rollout_filter_ratio <= 1:
-            raise ValueError(
-                f"`rollout_filter_ratio` must be in (0, 1], got {self.rollout_filter_ratio}. "
-                "Use 1.0 to keep every group."
-            )
-        if self.temperature <= 0 or self.eval_temperature < 0:
-            raise ValueError(
-                "`temperature` must be positive and `eval_temperature` at least 0, got "
-                f"{self.temperature} and {self.eval_temperature}."
-            )
-        if self.max_trajectory_tokens <= self.max_new_tokens_per_turn:
-            raise ValueError(
-                f"`max_trajectory_tokens` ({self.max_trajectory_tokens}) must exceed "
-                f"`max_new_tokens_per_turn` ({self.max_new_tokens_per_turn}): it also holds the "
-                "prompt and all later turns."
-            )
-
     def _derive_generation_batch(self) -> None:
         # TRL wants a generation batch that is a multiple of the micro-batch and of the group, and
         # sizes its vLLM engine by it. Our rollout does not depend on the update batch, so TRL gets
@@ -427,8 +389,7 @@ class StarPOConfig(GRPOConfig):
         rows_per_unit = self.per_device_train_batch_size * unit
         steps = unit * math.ceil(self.num_episodes_per_rollout / rows_per_unit)
         is_unset = self.steps_per_generation is None and self.generation_batch_size is None
-        is_derived = isinstance(self.steps_per_generation, _Derived)
-        if not (is_unset or is_derived) and self.steps_per_generation != steps:
+        if not (is_unset or isinstance(self.steps_per_generation, _Derived)):
             raise ValueError(
                 "`steps_per_generation` and `generation_batch_size` must be left unset (None), got "
                 f"{self.steps_per_generation} and {self.generation_batch_size}. A rollout plays "

@@ -35,7 +35,7 @@ from ragen_trl.records import write_trajectories
 from ragen_trl.rollout import RolloutTimer, TokenLimits, play_episodes, start_episodes
 from ragen_trl.selection import Selection, select_trajectories
 from ragen_trl.starpo_config import StarPOConfig
-from ragen_trl.trainer_checks import check_trainer, warn_about_dead_groups
+from ragen_trl.trainer_checks import check_rollout_arguments, check_trainer, warn_about_dead_groups
 from ragen_trl.trajectory import Trajectory
 from ragen_trl.trl_compat import (
     disable_gradient_checkpointing,
@@ -166,6 +166,7 @@ class StarPOTrainer(GRPOTrainer):
         Returns:
             The trajectories, group by group.
         """
+        check_rollout_arguments(seeds, num_generations, temperature)
         pools = self._pools if env is None else make_pools(env, self.args.agent_turns)
         groups = [(pools[i % len(pools)], seed) for i, seed in enumerate(seeds)]
         return self._play(groups, num_generations=num_generations, temperature=temperature)

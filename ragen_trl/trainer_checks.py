@@ -1,5 +1,9 @@
 """What can only be checked once TRL has loaded the model."""
 
+import math
+from collections.abc import Sequence
+from typing import SupportsIndex
+
 from accelerate.logging import get_logger
 from trl import GRPOTrainer
 
@@ -41,6 +45,21 @@ def check_trainer(trainer: GRPOTrainer) -> None:
         logger.warning(
             "`top_p`, `top_k`, `min_p` and `repetition_penalty` change what is sampled but not the "
             "log-probabilities that are trained, which biases the update. Leave them off."
+        )
+
+
+def check_rollout_arguments(seeds: Sequence[int], num_generations: int, temperature: float) -> None:
+    """Refuse arguments of `StarPOTrainer.rollout` that no rollout could mean."""
+    are_seeds = not isinstance(seeds, SupportsIndex) and all(
+        isinstance(seed, SupportsIndex) and seed >= 0 for seed in seeds
+    )
+    if not are_seeds:
+        raise ValueError(f"`seeds` must be whole numbers of at least 0, got {seeds!r}.")
+    if num_generations < 1:
+        raise ValueError(f"`num_generations` must be at least 1, got {num_generations}.")
+    if not 0 <= temperature < math.inf:
+        raise ValueError(
+            f"`temperature` must be finite and at least 0, got {temperature}. 0 is greedy."
         )
 
 

@@ -152,6 +152,8 @@ class FrozenLakeEnv(TextEnv):
         render_mode: str | None = None,
     ) -> None:
         super().__init__(render_mode=render_mode)
+        if not isinstance(is_slippery, bool):
+            raise TypeError(f"`is_slippery` must be True or False, got {is_slippery!r}.")
         if desc is not None:
             raise ValueError(
                 f"`desc` must be None, got {desc!r}. Fixed maps are not supported by this version; "

@@ -194,3 +194,11 @@ def test_own_separator_and_no_think_are_obeyed_and_shown():
     assert "with ; between them" in message
     info = env.step("<answer>up; down</answer>")[4]
     assert (inner.received, info["reply"].is_valid) == ([0, 1], True)
+
+
+def test_agent_turns_twice_or_with_a_flag_that_is_none_is_refused():
+    inner = AgentTurns(ScriptedTextEnv())
+    with pytest.raises(TypeError, match="must not be wrapped in AgentTurns already"):
+        AgentTurns(inner)
+    with pytest.raises(TypeError, match="`think` must be True or False, got 'no'"):
+        AgentTurns(ScriptedTextEnv(), think="no")

@@ -15,6 +15,7 @@ from ragen_trl.environments import (
     EnvSpec,
     GroupDealer,
     deal_groups,
+    make_eval_pools,
     make_pools,
     reset_options,
     resolve_env_specs,
@@ -271,3 +272,17 @@ def test_reset_options_foreign_environments_get_none(wrap):
 def test_reset_options_see_through_other_wrappers():
     env = AgentTurns(gym.wrappers.OrderEnforcing(gym.make(LAKE)))
     assert set(reset_options(env, 3, 1)) == {"dynamics_seed"}
+
+
+@pytest.mark.parametrize("eval_env", [{}, {3: BANDIT}, {"both": [BANDIT, BANDIT]}])
+def test_make_eval_pools_refuses_what_has_no_name_of_its_own(eval_env):
+    with pytest.raises(ValueError, match="`eval_env` must map names to single environments"):
+        make_eval_pools(eval_env, [], {})
+
+
+def test_env_pool_refuses_agent_turns_for_an_environment_that_brings_its_own():
+    def make():
+        return AgentTurns(gym.make(BANDIT))
+
+    with pytest.raises(ValueError, match="`agent_turns` must be left empty"):
+        EnvPool(EnvSpec(make, agent_turns={"max_turns": 1}), {})

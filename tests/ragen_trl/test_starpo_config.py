@@ -99,8 +99,8 @@ def test_supported_values_are_accepted(name, value, make):
         ),
         ({"rollout_filter_ratio": 1.5}, "`rollout_filter_ratio` .* got 1.5.* keep every group"),
         ({"rollout_filter_ratio": math.nan}, "`rollout_filter_ratio` .* got nan"),
-        ({"temperature": 0.0}, "`temperature` must be positive"),
-        ({"eval_temperature": -0.1}, "`eval_temperature` at least 0, got 1.0 and -0.1"),
+        ({"temperature": 0.0}, "`temperature` must be finite and positive"),
+        ({"eval_temperature": -0.1}, "`eval_temperature` must be finite and at least 0, got -0.1"),
         (
             {"max_trajectory_tokens": 400},
             r"`max_trajectory_tokens` \(400\) must exceed `max_new_tokens_per_turn` \(400\)",

@@ -392,6 +392,22 @@ def test_rollout_deals_seeds_round_robin_over_environments(make_trainer):
     assert [(t.env_id, t.seed) for t in other] == [("ragen/Sokoban-v0", s) for s in (1, 1, 2, 2)]
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("seeds", {"seeds": [-1]}),
+        ("seeds", {"seeds": 5}),
+        ("num_generations", {"num_generations": 0}),
+        ("temperature", {"temperature": -1.0}),
+    ],
+)
+def test_rollout_refuses_what_no_rollout_could_mean(make_trainer, name, arguments):
+    trainer = make_trainer(env=BANDIT)
+    with pytest.raises(ValueError, match=f"`{name}` must be"):
+        trainer.rollout(**{"seeds": [1], "num_generations": 1, "temperature": 1.0, **arguments})
+    assert trainer.rollout(seeds=[], num_generations=2, temperature=1.0) == []
+
+
 def test_training_stops_with_a_message_when_the_loss_is_not_finite(make_trainer):
     trainer = make_trainer(max_steps=2)
     with torch.no_grad():
