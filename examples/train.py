@@ -124,7 +124,7 @@ def main(script: ScriptArguments, args: StarPOConfig) -> Columns:
     results = {"random_play": random_play, "before": before, "after": after, "optimum": optimum}
     (folder / "results.json").write_text(json.dumps(results, indent=2), encoding="utf-8")
     plot_curves(
-        trainer.state.log_history,
+        [{"step": 0, **before}, *trainer.state.log_history],
         folder / "curves.png",
         references={n: Reference(random_play[n].rate, optimum[n]) for n in panel.names},
         title=f"StarPO, {script.model}",

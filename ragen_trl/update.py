@@ -132,9 +132,14 @@ def starpo_loss(
 
 
 def update_metrics(parts: Sequence[float], *, has_reference: bool) -> dict[str, float]:
-    """Turn the parts of a whole update, summed over micro-batches and processes, into metrics."""
+    """Turn the parts of a whole update, summed over micro-batches and processes, into metrics.
+
+    An update without any token has none: an entropy of 0 would look like a collapse.
+    """
     total = dict(zip(LossParts._fields, parts, strict=True))
-    tokens = max(total["num_tokens"], 1.0)
+    tokens = total["num_tokens"]
+    if tokens == 0:
+        return {}
     low, high = total["low_clipped"] / tokens, total["high_clipped"] / tokens
     metrics = {
         "policy_loss": total["policy_loss"],
