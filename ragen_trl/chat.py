@@ -2,12 +2,20 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
 # Stand-ins whose place in the rendered template shows what the template writes around a message.
 _FIRST, _REPLY, _NEXT = "QfirstmessageQ", "QreplymessageQ", "QnextmessageQ"
+
+
+class _Frame(NamedTuple):
+    """What the template writes before and after a message, and the special tokens therein."""
+
+    before: str
+    after: str
+    special_ids: list[int]
 
 
 class ChatCodec:
@@ -63,16 +71,16 @@ class ChatCodec:
 
         first = render(("user", _FIRST))
         self._trims_messages = render(("user", f"\n {_FIRST} \n")) == first
-        self._before_first, self._after_first = _split_once(first, _FIRST)
+        self._first = self._frame(*_split_once(first, _FIRST))
         conversation = render(("user", _FIRST), ("assistant", _REPLY), ("user", _NEXT))
         before_reply, after_reply = _split_once(conversation, _REPLY)
         _split_once(before_reply, _FIRST)  # refuses a template that forgets old messages
-        self._before_next, self._after_next = _split_once(after_reply, _NEXT)
+        self._next = self._frame(*_split_once(after_reply, _NEXT))
         self._turn_end_ids = self._find_turn_end()
 
     def encode_start(self, message: str) -> list[int]:
         """Return the ids of the first prompt, generation prompt included."""
-        return self._encode(self._before_first, message, self._after_first)
+        return self._encode(self._first, message)
 
     def encode_next(self, message: str, *, reply_ids: Sequence[int]) -> list[int]:
         """Return the ids between one reply and the next, generation prompt included.
@@ -80,7 +88,7 @@ class ChatCodec:
         They begin with the template's end-of-turn token, unless the reply itself ended with it (it
         does not when it was cut by the token limit).
         """
-        ids = self._encode(self._before_next, message, self._after_next)
+        ids = self._encode(self._next, message)
         has_ended = list(reply_ids[-1:]) == self._turn_end_ids[-1:]
         return ids[len(self._turn_end_ids) :] if has_ended else ids
 
@@ -98,15 +106,19 @@ class ChatCodec:
         """Return the ids up to the end-of-turn token that the template writes behind a reply."""
         for token_id in self._eos_token_ids:
             text = str(self._tokenizer.convert_ids_to_tokens(token_id))
-            space, found, _ = self._before_next.partition(text)
+            space, found, _ = self._next.before.partition(text)
             if found and not space.strip():
                 return self._ids(space + text)
         return []
 
-    def _encode(self, before: str, message: str, after: str) -> list[int]:
+    def _frame(self, before: str, after: str) -> _Frame:
+        return _Frame(before, after, self._find_special(self._ids(before + after)))
+
+    def _encode(self, frame: _Frame, message: str) -> list[int]:
+        before, after, special_ids = frame
         message = message.strip() if self._trims_messages else message
         ids = self._ids(before + message + after)
-        if self._find_special(ids) == self._find_special(self._ids(before + after)):
+        if self._find_special(ids) == special_ids:
             return ids
         last_special = max((m.end() for m in self._added_token.finditer(before)), default=0)
         next_special = self._added_token.search(after)

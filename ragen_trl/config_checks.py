@@ -4,6 +4,8 @@ import math
 from numbers import Real
 from typing import Any
 
+from ragen_envs.agent_checks import check_penalty
+
 # Smallest value of every whole number.
 _INTEGERS = {
     "num_env_groups": 1,
@@ -79,11 +81,7 @@ def _check_numbers(config: Any) -> None:
             f"`rollout_filter_ratio` must be in (0, 1], got {config.rollout_filter_ratio}. "
             "Use 1.0 to keep every group."
         )
-    if not -math.inf < _number("format_penalty", config.format_penalty) <= 0:
-        raise ValueError(
-            f"`format_penalty` must be finite and at most 0, got {config.format_penalty}. It is "
-            "added to the return; use 0.0 for no penalty."
-        )
+    check_penalty(_number("format_penalty", config.format_penalty))
 
 
 def _number(name: str, value: Any) -> float:

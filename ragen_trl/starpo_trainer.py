@@ -227,12 +227,12 @@ class StarPOTrainer(GRPOTrainer):
         ]
         share = split_evenly(len(episodes), self.accelerator.num_processes)
         own = episodes[share[self.accelerator.process_index]]
+        wave_size = wave_size or max(len(own), 1)
         trajectories: list[Trajectory] = []
         with self._policy_at_rest():
-            for first in range(0, len(own), wave_size or max(len(own), 1)):
-                wave = own[first : first + (wave_size or len(own))]
+            for first in range(0, len(own), wave_size):
                 trajectories += play_episodes(
-                    start_episodes(wave),
+                    start_episodes(own[first : first + wave_size]),
                     generate=lambda ids, most: self._generate_replies(ids, most, temperature),
                     chat=self._chat,
                     limits=self._limits,

@@ -134,7 +134,6 @@ def _collect_messages(pools: Sequence[EnvPool]) -> list[str]:
             names = env.get_wrapper_attr("action_names")
             texts += [f"{name} {name}" for name in names]
             texts += [env.step("")[0], env.step(f"{names[0]}?")[0]]
-
     return texts
 
 
