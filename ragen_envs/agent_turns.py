@@ -70,6 +70,7 @@ class AgentTurns(gym.Wrapper[str, str, str, Any], gym.utils.RecordConstructorArg
         |---|---|---|
         | `num_actions` | int | actions executed in this episode |
         | `num_turns` | int | turns used in this episode |
+        | `state` | str | the environment's own observation, without the words around it |
         | `reply` | ParsedReply | what was read from the reply (step only) |
         | `executed_actions` | tuple of str | canonical names, in order (step only) |
         | `turn_reward` | float | sum of the environment's rewards alone (step only) |
@@ -249,8 +250,12 @@ class AgentTurns(gym.Wrapper[str, str, str, Any], gym.utils.RecordConstructorArg
         return check_task_description(description, self._label)
 
     def _collect_info(self, **turn_info: Any) -> dict[str, Any]:
-        counts = {"num_actions": self._num_actions, "num_turns": self._num_turns}
-        return {**self._env_info, **counts, **turn_info}
+        own = {
+            "num_actions": self._num_actions,
+            "num_turns": self._num_turns,
+            "state": self._state,
+        }
+        return {**self._env_info, **own, **turn_info}
 
     def _write_request(self) -> str:
         return prompts.write_request(

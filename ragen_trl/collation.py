@@ -7,6 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from ragen_trl.functional import turns_to_tokens
 from ragen_trl.trajectory import Trajectory
 
 
@@ -16,12 +17,17 @@ class Row:
 
     Attributes:
         trajectory: The episode.
-        advantage: Its advantage, one number for all sampled tokens.
+        advantages: Advantage of every turn, for all tokens of its reply; zeros where a critic finds
+            one per token.
+        rewards: Reward of every turn as the critic's estimators see it, paid at its last token.
+        advantage_scale: Factor of the advantages, from the filter's soft reweighting.
         weight: Factor of the sum of its token losses in the update's loss.
     """
 
     trajectory: Trajectory
-    advantage: float
+    advantages: tuple[float, ...]
+    rewards: tuple[float, ...]
+    advantage_scale: float = 1.0
     weight: float = 0.0
 
     @property
@@ -70,6 +76,30 @@ def split_micro_batches(
     return [own[part] for part in split_evenly(len(own), num_micro_batches)]
 
 
+def place_rewards(trajectory: Trajectory, rewards: Sequence[float]) -> list[float]:
+    """Put every turn's reward at the last token that the policy sampled in it.
+
+    A turn without a sampled token pays at the last one sampled before it, or else at the end of
+    the first turn that has one; without any sampled token there is nowhere to pay.
+
+    Args:
+        trajectory: The episode.
+        rewards: One number per turn.
+
+    Returns:
+        One number per completion token.
+    """
+    turn_ends = {turn: t for t, turn in enumerate(trajectory.turn_index) if turn >= 0}
+    placed = [0.0] * len(trajectory.completion_ids)
+    if not turn_ends:
+        return placed
+    end = turn_ends[min(turn_ends)]
+    for turn, reward in enumerate(rewards):
+        end = turn_ends.get(turn, end)
+        placed[end] += reward
+    return placed
+
+
 def collate(
     rows: Sequence[Row], *, pad_token_id: int, pad_to_multiple_of: int | None = None
 ) -> dict[str, Tensor]:
@@ -80,32 +110,41 @@ def collate(
     the loss, and keeps the number of micro-batches the same in every process.
 
     Returns:
-        `input_ids`, `attention_mask` of shape (B, S); `action_mask` (bool),
-        `sampling_per_token_logps` of shape (B, T) for the last T positions, where T reaches back to
-        the shortest prompt; `advantages`, `loss_weights` of shape (B,).
+        `input_ids`, `attention_mask` of shape (B, S); `action_mask` (bool), `turn_index`,
+        `sampling_per_token_logps`, `advantages`, `rewards` of shape (B, T) for the last T
+        positions, where T reaches back to the shortest prompt; `advantage_scales`, `loss_weights`
+        of shape (B,).
     """
     prompts = [row.trajectory.prompt_ids for row in rows] or [[pad_token_id]]
     completions = [row.trajectory.completion_ids for row in rows] or [[pad_token_id]]
     lengths = [len(p) + len(c) for p, c in zip(prompts, completions, strict=True)]
     multiple = pad_to_multiple_of or 1
     width = -(-max(lengths) // multiple) * multiple
-    input_ids = torch.full((len(prompts), width), pad_token_id, dtype=torch.long)
-    attention_mask = torch.zeros((len(prompts), width), dtype=torch.long)
-    action_mask = torch.zeros((len(prompts), width), dtype=torch.bool)
-    logps = torch.zeros((len(prompts), width))
-    for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-        input_ids[i, : lengths[i]] = torch.tensor(prompt + completion)
-        attention_mask[i, : lengths[i]] = 1
+    first = min(len(prompt) for prompt in prompts)
+
+    def padded(parts: Sequence[Sequence[float]], value: float, dtype: torch.dtype) -> Tensor:
+        tensor = torch.full((len(prompts), width), value, dtype=dtype)
+        for i, part in enumerate(parts):
+            tensor[i, lengths[i] - len(part) : lengths[i]] = torch.tensor(part, dtype=dtype)
+        return tensor
+
+    episodes = [row.trajectory for row in rows]
+    turn_index = padded([t.turn_index for t in episodes], -1, torch.long)[:, first:]
+    num_turns = max([len(row.advantages) for row in rows], default=0)
+    turn_advantages = torch.zeros(len(prompts), max(num_turns, 1))
     for i, row in enumerate(rows):
-        completion_part = slice(len(prompts[i]), lengths[i])
-        action_mask[i, completion_part] = torch.tensor(row.trajectory.action_mask, dtype=torch.bool)
-        logps[i, completion_part] = torch.tensor(row.trajectory.logps)
-    kept = width - min(len(prompt) for prompt in prompts)
+        turn_advantages[i, : len(row.advantages)] = torch.tensor(row.advantages)
+    rewards = [place_rewards(row.trajectory, row.rewards) for row in rows]
+    logps = padded([t.logps for t in episodes], 0.0, torch.float32)
+    tokens = [p + c for p, c in zip(prompts, completions, strict=True)]
     return {
-        "input_ids": input_ids,
-        "attention_mask": attention_mask,
-        "action_mask": action_mask[:, -kept:],
-        "sampling_per_token_logps": logps[:, -kept:],
-        "advantages": torch.tensor([row.advantage for row in rows] or [0.0]),
+        "input_ids": padded(tokens, pad_token_id, torch.long),
+        "attention_mask": padded([[1] * length for length in lengths], 0, torch.long),
+        "action_mask": padded([t.action_mask for t in episodes], 0, torch.bool)[:, first:],
+        "turn_index": turn_index,
+        "sampling_per_token_logps": logps[:, first:],
+        "advantages": turns_to_tokens(turn_advantages, turn_index),
+        "rewards": padded(rewards, 0.0, torch.float32)[:, first:],
+        "advantage_scales": torch.tensor([row.advantage_scale for row in rows] or [1.0]),
         "loss_weights": torch.tensor([row.weight for row in rows] or [0.0]),
     }

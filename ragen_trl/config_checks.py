@@ -2,7 +2,7 @@
 
 import math
 from numbers import Real
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ragen_envs.agent_checks import check_penalty
 
@@ -24,15 +24,30 @@ _INTEGERS = {
     "per_device_train_batch_size": 1,
     "per_device_eval_batch_size": 1,
     "gradient_accumulation_steps": 1,
+    "rollout_refill_tries": 0,
+    "critic_warmup_steps": 0,
 }
 _BOOLEANS = (
     "enable_think",
     "log_trajectories",
     "turn_rewards",
     "rollout_filter_include_zero",
+    "gigpo_divide_by_std",
     "disable_dropout",
 )
-_NOT_NEGATIVE = ("eval_temperature", "beta", "epsilon", "epsilon_high", "entropy_coef")
+_NOT_NEGATIVE = (
+    "eval_temperature",
+    "beta",
+    "epsilon",
+    "epsilon_high",
+    "entropy_coef",
+    "kl_in_reward_coef",
+    "gigpo_step_weight",
+    "critic_learning_rate",
+)
+# Those of TRL's losses that are weights of PPO's clipped loss.
+LOSS_TYPES = ("dapo", "grpo", "dr_grpo")
+_SHARES = ("gamma", "gae_lambda", "turn_gamma")
 _REASONS = {
     "num_generations": " A group of one episode has no spread to compare with.",
     "num_generations_eval": " Use 1 for one episode per evaluation seed.",
@@ -57,7 +72,9 @@ def check_types_and_ranges(config: Any) -> None:
     for name in _BOOLEANS:
         if not isinstance(getattr(config, name), bool):
             raise TypeError(f"`{name}` must be True or False, got {getattr(config, name)!r}.")
+    _check_choices(config)
     _check_numbers(config)
+    _check_filter_values(config)
     if config.max_trajectory_tokens <= config.max_new_tokens_per_turn:
         raise ValueError(
             f"`max_trajectory_tokens` ({config.max_trajectory_tokens}) must exceed "
@@ -76,12 +93,110 @@ def _check_numbers(config: Any) -> None:
             f"`temperature` must be finite and positive, got {config.temperature}. Training needs "
             "episodes that differ; use `eval_temperature=0` to evaluate greedily."
         )
+    for name in _SHARES:
+        if not 0 <= _number(name, getattr(config, name)) <= 1:
+            raise ValueError(f"`{name}` must be in [0, 1], got {getattr(config, name)}.")
+    if not _number("value_clip_range", config.value_clip_range) > 0:
+        raise ValueError(
+            f"`value_clip_range` must be positive, got {config.value_clip_range}. Use a large "
+            "number to switch the clip off."
+        )
     if not 0 < _number("rollout_filter_ratio", config.rollout_filter_ratio) <= 1:
         raise ValueError(
             f"`rollout_filter_ratio` must be in (0, 1], got {config.rollout_filter_ratio}. "
             "Use 1.0 to keep every group."
         )
     check_penalty(_number("format_penalty", config.format_penalty))
+
+
+def _check_choices(config: Any) -> None:
+    for name, hint in get_type_hints(type(config)).items():
+        if get_origin(hint) is Literal and getattr(config, name) not in get_args(hint):
+            choices = ", ".join(map(repr, get_args(hint)))
+            raise ValueError(f"`{name}` must be one of {choices}, got {getattr(config, name)!r}.")
+
+
+def _check_filter_values(config: Any) -> None:
+    count = config.rollout_filter_num_groups
+    if count is not None:
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise TypeError(f"`rollout_filter_num_groups` must be a whole number, got {count!r}.")
+        if count < 1 or config.rollout_filter != "top_k":
+            raise ValueError(
+                "`rollout_filter_num_groups` must be at least 1 and belongs to "
+                f"`rollout_filter='top_k'`, got {count} with {config.rollout_filter!r}."
+            )
+    percentiles = config.rollout_filter_percentiles
+    if not isinstance(percentiles, list | tuple) or len(percentiles) != 2:
+        raise TypeError(f"`rollout_filter_percentiles` must hold two numbers, got {percentiles!r}.")
+    low, high = (_number("rollout_filter_percentiles", value) for value in percentiles)
+    if not 0 <= low < high <= 1:
+        raise ValueError(
+            "`rollout_filter_percentiles` must satisfy 0 <= low < high <= 1, got "
+            f"{percentiles!r}. [0, 0.25] keeps the best quarter."
+        )
+
+
+def check_combinations(config: Any) -> None:
+    """Refuse options that would have no effect, or a wrong one, beside each other.
+
+    Raises:
+        ValueError: Naming both options and their values.
+    """
+    if config.loss_type not in LOSS_TYPES:
+        raise ValueError(
+            f"`loss_type` must be one of {', '.join(map(repr, LOSS_TYPES))}, got "
+            f"{config.loss_type!r}."
+        )
+    estimator = config.advantage_estimator
+    if config.kl_in_reward_coef != 0 and not config.has_critic:
+        raise ValueError(
+            f"`kl_in_reward_coef` must be 0 with `advantage_estimator={estimator!r}`, which has no "
+            f"token rewards, got {config.kl_in_reward_coef}. Use `beta`, the KL term of the loss."
+        )
+    has_turn_rewards = config.has_critic or estimator in ("gigpo", "rebn")
+    if config.turn_rewards and not has_turn_rewards:
+        raise ValueError(
+            f"`turn_rewards` must be False with `advantage_estimator={estimator!r}`, which sees "
+            "whole episodes. Use 'gae', 'bi_level_gae', 'gigpo' or 'rebn'."
+        )
+    sees_turns = config.turn_rewards or estimator in ("gigpo", "rebn")
+    if config.reward_normalization != "none" and sees_turns:
+        raise ValueError(
+            "`reward_normalization` must be 'none' where rewards are those of turns "
+            f"(`advantage_estimator={estimator!r}`, `turn_rewards={config.turn_rewards}`): it is "
+            f"defined for the return of an episode. Got {config.reward_normalization!r}."
+        )
+    method, score = config.rollout_filter, config.rollout_filter_score
+    is_sum = method == "top_p" and config.rollout_filter_top_p == "linear"
+    if score in ("reward_mean", "reward_sum") and (is_sum or method in ("min_p", "soft")):
+        raise ValueError(
+            f"`rollout_filter_score` must not be negative for `rollout_filter={method!r}`, got "
+            f"{score!r}. Use 'reward_std', or the filter 'top_k'."
+        )
+    if config.fp16:
+        raise ValueError(
+            "`fp16` must be False: an update that is skipped has no gradients for the loss scaler. "
+            "Use `bf16`, or neither on a GPU without it."
+        )
+
+
+def check_seeds(config: Any) -> None:
+    """Refuse seeds with which a start state could be both trained on and evaluated."""
+    first_eval, last_eval = config.eval_seed, config.eval_seed + config.eval_episodes - 1
+    if first_eval <= config.train_seed <= last_eval:
+        raise ValueError(
+            f"`train_seed` ({config.train_seed}) must lie beyond the evaluation seeds "
+            f"{first_eval} to {last_eval}. Raise it, so that no start state is both trained on and "
+            "evaluated."
+        )
+    most_groups = config.max_steps * config.num_env_groups * (1 + config.rollout_refill_tries)
+    if config.train_seed < first_eval < config.train_seed + most_groups:
+        raise ValueError(
+            f"`eval_seed` ({first_eval}) must lie before `train_seed` ({config.train_seed}) or "
+            "beyond the seeds that training can use (up to "
+            f"{config.train_seed + most_groups - 1})."
+        )
 
 
 def _number(name: str, value: Any) -> float:

@@ -74,6 +74,7 @@ class _Episode:
 
     start: EpisodeStart
     observation: str = ""
+    state: str = ""
     prompt_ids: list[int] = field(default_factory=list)
     completion_ids: list[int] = field(default_factory=list)
     action_mask: list[bool] = field(default_factory=list)
@@ -167,11 +168,12 @@ def play_episodes(
 def _begin(episode: _Episode, chat: ChatCodec, limits: TokenLimits) -> None:
     start = episode.start
     try:
-        episode.observation, _ = start.env.reset(
+        episode.observation, info = start.env.reset(
             seed=start.seed, options=reset_options(start.env, start.seed, start.member)
         )
     except Exception as error:
         raise _environment_error(start, "reset", error) from error
+    episode.state = info["state"]
     episode.prompt_ids = chat.encode_start(episode.observation)
     episode.truncated = len(episode.prompt_ids) >= limits.max_trajectory_tokens
 
@@ -207,8 +209,10 @@ def _record_turn(episode: _Episode, reply: str, info: dict[str, Any]) -> None:
             actions=tuple(parsed.actions),
             executed_actions=tuple(info["executed_actions"]),
             is_valid=parsed.is_valid,
+            state=episode.state,
         )
     )
+    episode.state = info["state"]
     episode.turn_rewards.append(float(info["turn_reward"]))
     episode.format_penalties.append(float(info["format_penalty"]))
     episode.num_effective_actions += info["num_effective_actions"]

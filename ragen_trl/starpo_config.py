@@ -7,9 +7,12 @@ from typing import Any, Literal
 import torch
 from trl import GRPOConfig
 
-from ragen_trl.config_checks import check_types_and_ranges
+from ragen_trl.config_checks import check_combinations, check_seeds, check_types_and_ranges
 from ragen_trl.functional import select_groups
 from ragen_trl.inherited_options import check_inherited_options
+
+# Estimators that need a critic: token level, with PPO's value function.
+CRITIC_ESTIMATORS = ("gae", "bi_level_gae")
 
 AdvantageEstimator = Literal[
     "gae", "bi_level_gae", "grpo", "dr_grpo", "rloo", "reinforce_pp", "gigpo", "rebn"
@@ -17,27 +20,9 @@ AdvantageEstimator = Literal[
 RolloutFilter = Literal[
     "top_k", "top_p", "min_p", "percentile_range", "within_group", "soft", "none"
 ]
-
-# What this version does; the other values of these fields are refused by name.
-SUPPORTED_VALUES: dict[str, tuple[Any, ...]] = {
-    "advantage_estimator": ("grpo", "dr_grpo"),
-    "rollout_filter": ("top_k", "none"),
-    "rollout_filter_score": ("reward_std",),
-    "rollout_filter_include_zero": (True,),
-    "rollout_refill_tries": (0,),
-    "reward_normalization": ("none",),
-    "reward_grouping": ("group",),
-    "turn_rewards": (False,),
-    "gamma": (1.0,),
-    "gae_lambda": (1.0,),
-    "turn_gamma": (0.95,),
-    "kl_in_reward_coef": (0.0,),
-    "critic_learning_rate": (None,),
-    "critic_warmup_steps": (0,),
-    "value_clip_range": (0.5,),
-    "critic_model_name_or_path": (None,),
-    "loss_type": ("dapo", "grpo", "dr_grpo"),
-}
+RolloutFilterScore = Literal[
+    "reward_std", "reward_mean", "reward_sum", "entropy", "entropy_variance", "response_length"
+]
 
 
 class _Derived(int):
@@ -48,8 +33,8 @@ class _Derived(int):
 class StarPOConfig(GRPOConfig):
     r"""Configuration of [`StarPOTrainer`]: everything of [`~trl.GRPOConfig`] and the following.
 
-    The defaults are StarPO-S with the settings of RAGEN (arXiv:2504.20073); the estimator is
-    `"grpo"`, since this version has no critic.
+    The defaults are StarPO-S with the settings of RAGEN (arXiv:2504.20073): PPO with a critic, a
+    quarter of the groups kept, no KL term, and an asymmetric clip.
 
     > Parameters that control the environment
 
@@ -90,46 +75,65 @@ class StarPOConfig(GRPOConfig):
 
     > Parameters that control the advantage
 
-        advantage_estimator (`str`, *optional*, defaults to `"grpo"`):
-            How returns become advantages; this version has `"grpo"` and `"dr_grpo"`.
+        advantage_estimator (`str`, *optional*, defaults to `"gae"`):
+            How rewards become advantages; `"gae"` and `"bi_level_gae"` learn a critic.
         gamma (`float`, *optional*, defaults to `1.0`):
-            Discount per sampled token of `"gae"`.
+            Discount per sampled token of `"gae"` and, within a turn, of `"bi_level_gae"`.
         gae_lambda (`float`, *optional*, defaults to `1.0`):
-            Lambda of `"gae"`.
+            Lambda of `"gae"` and of both levels of `"bi_level_gae"`.
         turn_gamma (`float`, *optional*, defaults to `0.95`):
-            Discount per turn of the turn-level estimators.
+            Discount per turn of `"bi_level_gae"`, `"gigpo"` and `"rebn"`.
         reward_normalization (`str`, *optional*, defaults to `"none"`):
-            How returns are normalised before the estimator.
+            How the returns of episodes are normalised before the estimator.
         reward_grouping (`str`, *optional*, defaults to `"group"`):
-            Over which episodes returns are normalised.
+            Over which episodes returns are normalised: their group, environment or the whole batch.
         turn_rewards (`bool`, *optional*, defaults to `False`):
             Whether each turn's reward stands at its own last sampled token instead of all at the end.
+        gigpo_step_weight (`float`, *optional*, defaults to `1.0`):
+            Weight of the step advantage of `"gigpo"` beside the episode's.
+        gigpo_divide_by_std (`bool`, *optional*, defaults to `True`):
+            Whether the episode advantage of `"gigpo"` is divided by the std of the group.
 
     > Parameters that control StarPO-S
 
         rollout_filter (`str`, *optional*, defaults to `"top_k"`):
-            Which groups are trained on; `"top_k"` keeps the share with the most uncertain outcome.
+            Which episodes are trained on, chosen by the score of their group.
         rollout_filter_ratio (`float`, *optional*, defaults to `0.25`):
-            Share of the groups that `"top_k"` keeps; at least one group.
+            What the filter keeps: the share of groups of `"top_k"`, the share of the scores' sum of `"top_p"`, the share of the best score of `"min_p"`, the share of each group's episodes of `"within_group"`.
+        rollout_filter_num_groups (`int`, *optional*):
+            Groups that `"top_k"` keeps, in place of a share.
+        rollout_filter_top_p (`str`, *optional*, defaults to `"linear"`):
+            Whether `"top_p"` adds up the scores or their softmax.
+        rollout_filter_percentiles (`list`, *optional*, defaults to `[0.0, 0.25]`):
+            Part of the ranking, from the best score down, that `"percentile_range"` keeps.
         rollout_filter_score (`str`, *optional*, defaults to `"reward_std"`):
-            What makes a group uncertain: the sample standard deviation of its returns.
+            What a group is scored by; the default is its uncertainty, the sample std of its returns.
         rollout_filter_include_zero (`bool`, *optional*, defaults to `True`):
             Whether groups without variance may be kept.
         rollout_refill_tries (`int`, *optional*, defaults to `0`):
-            How often new groups are sampled in place of filtered ones.
+            How often new start states are played in place of groups without variance.
+        rollout_loss_scale (`str`, *optional*, defaults to `"none"`):
+            Factor of the loss after the filter: 1, the share of episodes kept, or its square root.
         kl_in_reward_coef (`float`, *optional*, defaults to `0.0`):
-            Coefficient of a KL penalty inside the reward.
+            Coefficient of the KL penalty (k1) inside the token rewards of the critic's estimators.
 
     > Parameters that control the critic
 
         critic_learning_rate (`float`, *optional*):
-            Learning rate of the critic.
+            Learning rate of the critic; ten times `learning_rate` when not given.
+        critic_lr_scheduler_type (`str`, *optional*):
+            Learning-rate schedule of the critic; that of the policy when not given.
         critic_warmup_steps (`int`, *optional*, defaults to `0`):
-            Updates in which only the critic learns.
+            Updates at the start in which only the critic learns.
         value_clip_range (`float`, *optional*, defaults to `0.5`):
             How far a value may move from the rollout's before its loss is clipped.
         critic_model_name_or_path (`str`, *optional*):
-            Model that the critic starts from.
+            Model that the critic starts from; the policy's own backbone when not given.
+
+    > Parameters that control the update
+
+        old_logps (`str`, *optional*, defaults to `"recompute"`):
+            Whether the log-probabilities that ratios start from are recomputed or those recorded in the rollout.
 
     > [!NOTE]
     > These parameters have default values different from [`~trl.GRPOConfig`]:
@@ -248,19 +252,33 @@ class StarPOConfig(GRPOConfig):
 
     # Advantage
     advantage_estimator: AdvantageEstimator = field(
-        default="grpo",
-        metadata={"help": "How returns become advantages; this version has `grpo` and `dr_grpo`."},
+        default="gae",
+        metadata={
+            "help": "How rewards become advantages; `gae` and `bi_level_gae` learn a critic."
+        },
     )
-    gamma: float = field(default=1.0, metadata={"help": "Discount per sampled token of `gae`."})
-    gae_lambda: float = field(default=1.0, metadata={"help": "Lambda of `gae`."})
+    gamma: float = field(
+        default=1.0,
+        metadata={
+            "help": "Discount per sampled token of `gae` and, within a turn, of `bi_level_gae`."
+        },
+    )
+    gae_lambda: float = field(
+        default=1.0, metadata={"help": "Lambda of `gae` and of both levels of `bi_level_gae`."}
+    )
     turn_gamma: float = field(
-        default=0.95, metadata={"help": "Discount per turn of the turn-level estimators."}
+        default=0.95,
+        metadata={"help": "Discount per turn of `bi_level_gae`, `gigpo` and `rebn`."},
     )
     reward_normalization: Literal["none", "mean", "mean_std", "asym_clip"] = field(
-        default="none", metadata={"help": "How returns are normalised before the estimator."}
+        default="none",
+        metadata={"help": "How the returns of episodes are normalised before the estimator."},
     )
     reward_grouping: Literal["group", "env", "batch"] = field(
-        default="group", metadata={"help": "Over which episodes returns are normalised."}
+        default="group",
+        metadata={
+            "help": "Over which episodes returns are normalised: their group, environment or the whole batch."
+        },
     )
     turn_rewards: bool = field(
         default=False,
@@ -268,22 +286,45 @@ class StarPOConfig(GRPOConfig):
             "help": "Whether each turn's reward stands at its own last sampled token instead of all at the end."
         },
     )
+    gigpo_step_weight: float = field(
+        default=1.0,
+        metadata={"help": "Weight of the step advantage of `gigpo` beside the episode's."},
+    )
+    gigpo_divide_by_std: bool = field(
+        default=True,
+        metadata={
+            "help": "Whether the episode advantage of `gigpo` is divided by the std of the group."
+        },
+    )
 
     # StarPO-S
     rollout_filter: RolloutFilter = field(
         default="top_k",
-        metadata={
-            "help": "Which groups are trained on; `top_k` keeps the share with the most uncertain outcome."
-        },
+        metadata={"help": "Which episodes are trained on, chosen by the score of their group."},
     )
     rollout_filter_ratio: float = field(
         default=0.25,
-        metadata={"help": "Share of the groups that `top_k` keeps; at least one group."},
+        metadata={
+            "help": "What the filter keeps: the share of groups of `top_k`, the share of the scores' sum of `top_p`, the share of the best score of `min_p`, the share of each group's episodes of `within_group`."
+        },
     )
-    rollout_filter_score: str = field(
+    rollout_filter_num_groups: int | None = field(
+        default=None, metadata={"help": "Groups that `top_k` keeps, in place of a share."}
+    )
+    rollout_filter_top_p: Literal["linear", "softmax"] = field(
+        default="linear",
+        metadata={"help": "Whether `top_p` adds up the scores or their softmax."},
+    )
+    rollout_filter_percentiles: list[float] = field(
+        default_factory=lambda: [0.0, 0.25],
+        metadata={
+            "help": "Part of the ranking, from the best score down, that `percentile_range` keeps."
+        },
+    )
+    rollout_filter_score: RolloutFilterScore = field(
         default="reward_std",
         metadata={
-            "help": "What makes a group uncertain: the sample standard deviation of its returns."
+            "help": "What a group is scored by; the default is its uncertainty, the sample std of its returns."
         },
     )
     rollout_filter_include_zero: bool = field(
@@ -291,18 +332,36 @@ class StarPOConfig(GRPOConfig):
     )
     rollout_refill_tries: int = field(
         default=0,
-        metadata={"help": "How often new groups are sampled in place of filtered ones."},
+        metadata={
+            "help": "How often new start states are played in place of groups without variance."
+        },
+    )
+    rollout_loss_scale: Literal["none", "ratio", "sqrt"] = field(
+        default="none",
+        metadata={
+            "help": "Factor of the loss after the filter: 1, the share of episodes kept, or its square root."
+        },
     )
     kl_in_reward_coef: float = field(
-        default=0.0, metadata={"help": "Coefficient of a KL penalty inside the reward."}
+        default=0.0,
+        metadata={
+            "help": "Coefficient of the KL penalty (k1) inside the token rewards of the critic's estimators."
+        },
     )
 
     # Critic
     critic_learning_rate: float | None = field(
-        default=None, metadata={"help": "Learning rate of the critic."}
+        default=None,
+        metadata={"help": "Learning rate of the critic; ten times `learning_rate` when not given."},
+    )
+    critic_lr_scheduler_type: str | None = field(
+        default=None,
+        metadata={
+            "help": "Learning-rate schedule of the critic; that of the policy when not given."
+        },
     )
     critic_warmup_steps: int = field(
-        default=0, metadata={"help": "Updates in which only the critic learns."}
+        default=0, metadata={"help": "Updates at the start in which only the critic learns."}
     )
     value_clip_range: float = field(
         default=0.5,
@@ -311,7 +370,18 @@ class StarPOConfig(GRPOConfig):
         },
     )
     critic_model_name_or_path: str | None = field(
-        default=None, metadata={"help": "Model that the critic starts from."}
+        default=None,
+        metadata={
+            "help": "Model that the critic starts from; the policy's own backbone when not given."
+        },
+    )
+
+    # Update
+    old_logps: Literal["recompute", "rollout"] = field(
+        default="recompute",
+        metadata={
+            "help": "Whether the log-probabilities that ratios start from are recomputed or those recorded in the rollout."
+        },
     )
 
     def __post_init__(self) -> None:
@@ -333,9 +403,9 @@ class StarPOConfig(GRPOConfig):
             )
         self.max_completion_length = _Derived(self.max_new_tokens_per_turn)
         super().__post_init__()
-        self._check_support()
         check_inherited_options(self)
-        self._check_seeds()
+        check_combinations(self)
+        check_seeds(self)
 
     @property
     def update_batch_size(self) -> int:
@@ -348,22 +418,39 @@ class StarPOConfig(GRPOConfig):
         return self.num_env_groups * self.num_generations
 
     @property
+    def has_critic(self) -> bool:
+        """Whether the estimator needs values."""
+        return self.advantage_estimator in CRITIC_ESTIMATORS
+
+    @property
     def num_kept_groups(self) -> int:
-        """Groups per rollout that pass the filter."""
-        if self.rollout_filter == "none":
+        """Groups per rollout that the filter keeps at most."""
+        if self.rollout_filter != "top_k":
             return self.num_env_groups
+        if self.rollout_filter_num_groups is not None:
+            return min(self.rollout_filter_num_groups, self.num_env_groups)
         scores = torch.zeros(self.num_env_groups)
         return len(select_groups(scores, value=self.rollout_filter_ratio))
 
+    @property
+    def num_kept_per_group(self) -> int:
+        """Episodes of a kept group that are trained on; two at least, one has no variance."""
+        if self.rollout_filter != "within_group":
+            return self.num_generations
+        return max(2, math.floor(self.rollout_filter_ratio * self.num_generations + 1e-9))
+
     def describe_iteration(self) -> str:
         """Say in two lines what one iteration is."""
-        kept = self.num_kept_groups * self.num_generations
+        kept = self.num_kept_groups * self.num_kept_per_group
         updates = math.ceil(kept / self.update_batch_size) * self.num_iterations
+        is_fixed = self.rollout_filter in ("top_k", "within_group", "soft", "none")
+        up_to = "" if is_fixed else "up to "
         return (
             f"One rollout: {self.num_env_groups} groups of {self.num_generations} episodes, up to "
-            f"{self.max_turns} turns each. Trained on: {kept} of {self.num_episodes_per_rollout} "
-            f"episodes (filter: {self.rollout_filter}).\n"
-            f"{updates} update(s) per rollout of at most {self.update_batch_size} episodes; "
+            f"{self.max_turns} turns each. Trained on: {up_to}{kept} of "
+            f"{self.num_episodes_per_rollout} episodes (filter: {self.rollout_filter}), with "
+            f"{self.advantage_estimator}.\n"
+            f"{up_to}{updates} update(s) per rollout of at most {self.update_batch_size} episodes; "
             f"{self.max_steps} updates in all."
         )
 
@@ -397,30 +484,3 @@ class StarPOConfig(GRPOConfig):
                 "`per_device_train_batch_size` * `gradient_accumulation_steps` of them per process."
             )
         self.steps_per_generation, self.generation_batch_size = _Derived(steps), None
-
-    def _check_support(self) -> None:
-        for name, supported in SUPPORTED_VALUES.items():
-            value = getattr(self, name)
-            if value not in supported:
-                raise ValueError(
-                    f"`{name}` must be {' or '.join(map(repr, supported))} in this version, got "
-                    f"{value!r}."
-                )
-
-    def _check_seeds(self) -> None:
-        if (
-            self.train_seed < self.eval_seed + self.eval_episodes
-            and self.eval_seed <= self.train_seed
-        ):
-            raise ValueError(
-                f"`train_seed` ({self.train_seed}) must lie beyond the evaluation seeds "
-                f"{self.eval_seed} to {self.eval_seed + self.eval_episodes - 1}. Raise it, so that "
-                "no start state is both trained on and evaluated."
-            )
-        most_updates = self.max_steps * self.num_env_groups
-        if self.train_seed < self.eval_seed < self.train_seed + most_updates:
-            raise ValueError(
-                f"`eval_seed` ({self.eval_seed}) must lie before `train_seed` "
-                f"({self.train_seed}) or beyond the seeds that training can use (up to "
-                f"{self.train_seed + most_updates - 1})."
-            )

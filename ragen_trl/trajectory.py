@@ -17,6 +17,7 @@ class Turn:
         actions: Legal actions found in the reply, in order, by name.
         executed_actions: Those of them that were carried out.
         is_valid: Whether the reply was well-formed and held legal actions only.
+        state: The environment's own observation before the reply, without the words around it.
     """
 
     observation: str
@@ -24,6 +25,7 @@ class Turn:
     actions: tuple[str, ...]
     executed_actions: tuple[str, ...]
     is_valid: bool
+    state: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,12 @@ class Trajectory:
     def total_reward(self) -> float:
         """Return of the episode: all turn rewards plus all format penalties."""
         return float(sum(self.turn_rewards) + sum(self.format_penalties))
+
+    @property
+    def rewards_by_turn(self) -> list[float]:
+        """Reward of every turn, its format penalty included."""
+        pairs = zip(self.turn_rewards, self.format_penalties, strict=True)
+        return [reward + penalty for reward, penalty in pairs]
 
     @property
     def num_action_tokens(self) -> int:

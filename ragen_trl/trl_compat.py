@@ -5,27 +5,28 @@ first and not in a training run.
 """
 
 from trl.models.utils import disable_gradient_checkpointing, unwrap_model_for_generation
-from trl.trainer.utils import use_adapter
+from trl.trainer.utils import disable_dropout_in_model, use_adapter
 
 __all__ = [
     "CALLS",
     "OVERRIDES",
+    "disable_dropout_in_model",
     "disable_gradient_checkpointing",
     "reward_is_the_environments",
     "unwrap_model_for_generation",
     "use_adapter",
 ]
 
-# Methods of GRPOTrainer that StarPOTrainer replaces: parameters, and why.
+# Methods of GRPOTrainer that PlayingTrainer and StarPOTrainer replace: parameters, and why.
 OVERRIDES: dict[str, tuple[tuple[str, ...], str]] = {
     "get_train_dataloader": (("self",), "There is no dataset; rows only count micro-batches."),
     "_prepare_inputs": (
         ("self", "generation_batch"),
-        "A rollout keeps whole groups, so it yields fewer rows than it played.",
+        "`training_step` hands over batches that are ready.",
     ),
     "training_step": (
         ("self", "model", "inputs", "num_items_in_batch"),
-        "Measures the time of an update without its rollout.",
+        "Plays a rollout where none is left, trains the critic after the policy, skips updates.",
     ),
     "_compute_loss": (
         ("self", "model", "inputs"),
@@ -35,11 +36,14 @@ OVERRIDES: dict[str, tuple[tuple[str, ...], str]] = {
         ("self", "eval_dataset", "ignore_keys", "metric_key_prefix"),
         "Plays episodes on fixed seeds instead of reading a dataset.",
     ),
-    "_save_checkpoint": (("self", "model", "trial"), "Saves which start states come next."),
+    "_save_checkpoint": (
+        ("self", "model", "trial"),
+        "Saves which start states and batches come next, and the critic.",
+    ),
     "_load_optimizer_and_scheduler": (("self", "checkpoint"), "Restores them."),
 }
 
-# Private methods of GRPOTrainer that StarPOTrainer calls: its first parameters, in order.
+# Private methods of GRPOTrainer that they call: its first parameters, in order.
 CALLS: dict[str, tuple[str, ...]] = {
     "_generate_single_turn": ("prompt_ids", "images", "multimodal_fields", "num_generations"),
     "_get_per_token_logps_and_entropies": (

@@ -27,7 +27,8 @@ class LossParts(NamedTuple):
         low_clipped: Tokens clipped below.
         high_clipped: Tokens clipped above.
         kl: k3 estimate of the divergence from the reference, 0 without one.
-        logp_difference: Distance between the log-probabilities at sampling and before the update.
+        logp_difference: Distance between the log-probabilities at sampling and before the update;
+            from those now, where those at sampling were taken for those before the update.
         num_tokens: Sampled tokens.
     """
 
@@ -44,6 +45,7 @@ def build_micro_batches(
     rows: Sequence[Row],
     *,
     loss_type: str,
+    loss_scale: float = 1.0,
     max_tokens: int,
     num_micro_batches: int,
     process_index: int,
@@ -54,6 +56,7 @@ def build_micro_batches(
     """Weigh the rows of a whole update, then pad this process's share of them in micro-batches."""
     num_tokens = torch.tensor([row.trajectory.num_action_tokens for row in rows], dtype=torch.long)
     weights = row_weights(num_tokens, kind=ROW_WEIGHT_KINDS[loss_type], max_tokens=max_tokens)
+    weights = weights * loss_scale
     micro_batches = split_micro_batches(
         weigh_rows(rows, weights),
         num_micro_batches=num_micro_batches,
@@ -86,7 +89,7 @@ def starpo_loss(
         logps: Log-probabilities now. Shape `(B, T)`.
         entropies: Entropies now. Shape `(B, T)`.
         batch: A batch of `collate`, with `old_per_token_logps` where the policy may have moved
-            since the rollout, `ref_per_token_logps` where `beta` is not 0, and
+            since the rollout, `ref_per_token_logps` where there is a reference, and
             `importance_weights` where another engine sampled.
         epsilon_low: Clip range of the ratio below 1.
         epsilon_high: Clip range above 1.
@@ -111,11 +114,12 @@ def starpo_loss(
         policy_loss = policy_loss * torch.where(mask, batch["importance_weights"], 0.0)
     per_token_loss = policy_loss - entropy_coef * torch.where(mask, entropies, 0.0)
     kl = torch.zeros_like(logps)
-    if beta != 0.0:
+    if beta != 0.0 or "ref_per_token_logps" in batch:
         kl = kl_k3(logps, batch["ref_per_token_logps"], mask)
         per_token_loss = per_token_loss + beta * kl
     weights = batch["loss_weights"].unsqueeze(1)
     sampling_logps = batch["sampling_per_token_logps"]
+    recomputed = logps if old_logps is sampling_logps else old_logps
     parts = LossParts(
         policy_loss=(policy_loss * weights).sum(),
         entropy=masked_sum(entropies, mask),
@@ -124,7 +128,7 @@ def starpo_loss(
         kl=kl.sum(),
         # vLLM reports NaN where it has no number.
         logp_difference=masked_sum(
-            (old_logps - sampling_logps).abs(), mask & ~sampling_logps.isnan()
+            (recomputed - sampling_logps).abs(), mask & ~sampling_logps.isnan()
         ),
         num_tokens=mask.sum(),
     )

@@ -1,10 +1,11 @@
 """Trajectories written by hand, for tests of what is done with them."""
 
+from ragen_trl.collation import Row
 from ragen_trl.trajectory import Trajectory, Turn
 
 
-def make_turn(observation="o", reply="r", executed=(), *, is_valid=True):
-    return Turn(observation, reply, tuple(executed), tuple(executed), is_valid)
+def make_turn(observation="o", reply="r", executed=(), *, is_valid=True, state="s"):
+    return Turn(observation, reply, tuple(executed), tuple(executed), is_valid, state)
 
 
 def make_trajectory(
@@ -45,3 +46,9 @@ def make_trajectory(
         turns=turns,
         num_effective_actions=num_effective_actions,
     )
+
+
+def make_row(trajectory, advantage=0.0, weight=0.0):
+    """A row whose turns all have the same advantage, and earned nothing."""
+    num_turns = len(trajectory.turns)
+    return Row(trajectory, (advantage,) * num_turns, (0.0,) * num_turns, weight=weight)

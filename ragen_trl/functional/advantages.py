@@ -1,32 +1,35 @@
-"""Advantages of whole trajectories, measured against the other members of their group."""
+"""Advantages of whole trajectories, measured against other trajectories."""
 
 from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
-GroupAdvantageKind = Literal["grpo", "dr_grpo"]
+GroupAdvantageKind = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp"]
 
 
 def group_advantages(
     returns: Tensor, group_ids: Tensor, *, kind: GroupAdvantageKind, eps: float = 1e-4
 ) -> Tensor:
-    """Compare every trajectory's return R_i with the mean of its group.
+    """Compare every trajectory's return R_i with those of its group, or of the batch.
 
     "grpo": A_i = (R_i - mean R) / (std R + eps), with the sample std (n - 1); DeepSeekMath
     (arXiv:2402.03300) section 4.1.2. "dr_grpo": A_i = R_i - mean R (arXiv:2503.20783).
-    A group without variance, one of a single member included, teaches nothing: it gets exactly 0.
+    "rloo": A_i = R_i - mean R of the *other* members of the group (arXiv:2402.14740).
+    "reinforce_pp": as "grpo", but with mean and std of the whole batch (arXiv:2501.03262).
+    A group (for "reinforce_pp" a batch) without variance, one of a single member included, teaches
+    nothing: it gets exactly 0.
 
     Args:
         returns: Sum of all rewards of a trajectory. Shape `(B,)`, floating, finite.
         group_ids: Which rows share an initial state. Any values in any order, groups may differ in
-            size. Shape `(B,)`, long.
+            size. Not read by "reinforce_pp". Shape `(B,)`, long.
         kind: Estimator.
-        eps: Added to the std of "grpo", in units of the return; at least 0.
+        eps: Added to the std of "grpo" and "reinforce_pp", in units of the return; at least 0.
 
     Returns:
         Advantages of shape `(B,)` in the dtype of `returns`, computed in float64. They sum to 0 in
-        every group.
+        every group, those of "reinforce_pp" over the batch.
 
     Raises:
         TypeError: If a dtype is wrong.
@@ -42,9 +45,15 @@ def group_advantages(
         )
     if not eps >= 0:
         raise ValueError(f"`eps` must be at least 0, got {eps}.")
-    groups = group_statistics(returns, group_ids)
+    _check_returns(returns, group_ids)
+    is_batch_wide = kind == "reinforce_pp"
+    groups = group_statistics(returns, torch.zeros_like(group_ids) if is_batch_wide else group_ids)
     deviation = returns.double() - groups.mean[groups.group_index]
-    if kind == "grpo":
+    if kind == "rloo":
+        # The mean of the others lies n / (n - 1) times as far away as the mean of all n.
+        factor = groups.size.double() / (groups.size - 1).clamp(min=1)
+        deviation = deviation * factor[groups.group_index]
+    elif kind != "dr_grpo":
         # The 1 only keeps 0 / 0 away when `eps` is 0; these groups are set to 0 below.
         scale = torch.where(groups.has_no_variance, 1.0, groups.std + eps)
         deviation = deviation / scale[groups.group_index]
@@ -83,12 +92,14 @@ class GroupStatistics(NamedTuple):
 
     Attributes:
         group_index: Position of a row's group in the other fields. Shape `(B,)`, long.
+        size: Number of members. Shape `(P,)`, long.
         mean: Shape `(P,)`, float64.
         std: Sample std (n - 1), exactly 0.0 in groups without variance. Shape `(P,)`, float64.
         has_no_variance: See the function of this name. Shape `(P,)`, bool.
     """
 
     group_index: Tensor
+    size: Tensor
     mean: Tensor
     std: Tensor
     has_no_variance: Tensor
@@ -112,7 +123,7 @@ def group_statistics(
     magnitude = _group_max(values.abs(), index, zeros)
     is_constant = spread <= tolerance * magnitude.clamp(min=1.0)
     std = torch.where(is_constant, 0.0, (squares / (sizes - 1).clamp(min=1)).sqrt())
-    return GroupStatistics(group_index, mean, std, is_constant)
+    return GroupStatistics(group_index, sizes, mean, std, is_constant)
 
 
 def _group_max(values: Tensor, index: Tensor, zeros: Tensor) -> Tensor:

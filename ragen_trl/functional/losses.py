@@ -1,7 +1,6 @@
-"""Per-token losses of the policy and the weights that turn them into one number.
+"""Per-token losses of the policy and the critic, and the weights that turn them into one number.
 
-Loss per token, weight per row and correction per token are separate functions; the loss of an
-update is `sum_i row_weights_i * sum_t per_token_loss_it`.
+Loss per token and weight per row are separate functions; the loss of an update is `sum_i row_weights_i * sum_t per_token_loss_it`.
 """
 
 from typing import Literal, NamedTuple, get_args
@@ -9,10 +8,18 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from ragen_trl.functional.masking import check_masked, keep
+from ragen_trl.functional.masking import (
+    Moments,
+    check_masked,
+    check_masked_matrix,
+    keep,
+    masked_moments,
+)
 
 RowWeightKind = Literal["token_mean", "trajectory_mean", "constant"]
-ImportanceMode = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+
+# Largest std of returns that counts as rounding, relative for means above 1.
+_CONSTANT_TOLERANCE = 1e-6
 
 
 class PolicyLoss(NamedTuple):
@@ -72,7 +79,7 @@ def clipped_policy_loss(
     for name, epsilon in (("epsilon_low", epsilon_low), ("epsilon_high", epsilon_high)):
         if not epsilon >= 0:
             raise ValueError(f"`{name}` must be at least 0, got {epsilon}.")
-    _check_tokens(action_mask, logps=logps, old_logps=old_logps)
+    check_masked_matrix("action_mask", action_mask, "(B, T)", logps=logps, old_logps=old_logps)
     if advantages.shape == action_mask.shape[:1]:
         advantages = advantages.unsqueeze(1).expand(action_mask.shape)
     check_masked("action_mask", action_mask, advantages=advantages)
@@ -92,34 +99,121 @@ def clipped_policy_loss(
     return PolicyLoss(per_token_loss, is_low_clipped, is_high_clipped)
 
 
-def kl_k3(logps: Tensor, ref_logps: Tensor, action_mask: Tensor) -> Tensor:
-    """Estimate the KL divergence to a reference policy from each sampled token.
+class ValueLoss(NamedTuple):
+    """Loss of every token's value estimate and where the clip cut its gradient off.
 
-    k3 = exp(d) - d - 1 with d = ref_logp - logp: unbiased and never negative (Schulman 2020,
-    "Approximating KL divergence"). Only `logps` receives a gradient.
+    Attributes:
+        per_token_loss: To be minimised, at least 0. Shape `(B, T)`, dtype of the values.
+        is_clipped: The value left its range and the clipped error is the larger one.
+            Shape `(B, T)`, bool.
+    """
+
+    per_token_loss: Tensor
+    is_clipped: Tensor
+
+
+def clipped_value_loss(
+    values: Tensor,
+    old_values: Tensor,
+    returns: Tensor,
+    action_mask: Tensor,
+    *,
+    clip_range: float | None,
+) -> ValueLoss:
+    """Compute PPO's clipped squared error of the critic for every sampled token.
+
+    loss = 0.5 * max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2), so that a value earns nothing
+    by moving further than c from where the rollout found it. Only `values` receives a gradient, and
+    exactly none where `is_clipped` is set.
 
     Args:
-        logps: Log-probability of each token, natural log. Shape `(B, T)`, floating.
-        ref_logps: The same under the reference policy. Shape `(B, T)`.
+        values: Critic estimate before each token, now. Shape `(B, T)`, floating.
+        old_values: The same before the update. Shape `(B, T)`.
+        returns: What the values should be. Shape `(B, T)`.
         action_mask: `True` where the policy sampled the token. Shape `(B, T)`, bool.
+        clip_range: The c of the formula, at least 0, in units of the return; `None` for no clip.
 
     Returns:
-        Shape `(B, T)`, dtype of `logps`, exactly 0.0 where `action_mask` is `False`, whatever
-        stands there.
+        `ValueLoss`, exactly 0.0 and `False` where `action_mask` is `False`; nothing that stands
+        there, NaN and inf included, changes a value or a gradient.
+
+    Raises:
+        TypeError: If a dtype is wrong.
+        ValueError: If a shape is wrong or `clip_range` negative.
+
+    Example:
+        >>> values, old_values, returns = torch.tensor([[[2.0]], [[0.0]], [[3.0]]])
+        >>> action_mask = torch.ones(1, 1, dtype=torch.bool)
+        >>> clipped_value_loss(values, old_values, returns, action_mask, clip_range=0.5)
+        ValueLoss(per_token_loss=tensor([[3.1250]]), is_clipped=tensor([[True]]))
+    """
+    if clip_range is not None and not clip_range >= 0:
+        raise ValueError(f"`clip_range` must be at least 0 or None, got {clip_range}.")
+    check_masked_matrix(
+        "action_mask", action_mask, "(B, T)", values=values, old_values=old_values, returns=returns
+    )
+    kept_values = keep(values, action_mask)
+    old_values = keep(old_values, action_mask).detach()
+    returns = keep(returns, action_mask).detach()
+    limit = torch.inf if clip_range is None else clip_range
+    clipped = kept_values.detach().clamp(old_values - limit, old_values + limit)
+    is_clipped = (clipped - returns).abs() > (kept_values.detach() - returns).abs()
+    error = torch.where(is_clipped, clipped, kept_values) - returns
+    return ValueLoss((0.5 * error.square()).to(values.dtype), is_clipped)
+
+
+def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
+    """Tell how much of the spread of the returns the critic predicts.
+
+    1 - Var(R - V) / Var(R): 1 for a perfect critic, 0 for one that always says the same, below 0 for
+    one that is worse than that.
+
+    Args:
+        values: Critic estimate. Any shape, floating.
+        returns: What the values should be. Shape of `values`.
+        mask: `True` at the positions that count. Shape of `values`, bool.
+
+    Returns:
+        Scalar in float64, without gradient. 0.0 where the returns have no variance beyond rounding,
+        no position at all included.
 
     Raises:
         TypeError: If a dtype is wrong.
         ValueError: If a shape differs.
 
     Example:
-        >>> ref_logps = torch.log(torch.tensor([[2.0]]))
-        >>> kl_k3(torch.zeros(1, 1), ref_logps, torch.ones(1, 1, dtype=torch.bool))
-        tensor([[0.3069]])
+        >>> values, returns = torch.tensor([0.5, 1.0, 9.0]), torch.tensor([0.0, 2.0, 9.0])
+        >>> explained_variance(values, returns, torch.tensor([True, True, False])).item()
+        0.4375
     """
-    _check_tokens(action_mask, logps=logps, ref_logps=ref_logps)
-    difference = keep(ref_logps, action_mask).detach() - keep(logps, action_mask)
-    # `expm1` keeps the digits that `exp(d) - 1` loses when the policies are close.
-    return (torch.expm1(difference) - difference).to(logps.dtype)
+    check_masked("mask", mask, values=values, returns=returns)
+    values, returns = values.detach().double(), returns.detach().double()
+    return explained_variance_from_moments(
+        masked_moments(returns, mask), masked_moments(returns - values, mask)
+    )
+
+
+def explained_variance_from_moments(returns: Moments, errors: Moments) -> Tensor:
+    """Compute `explained_variance` of a batch that lies in parts.
+
+    Args:
+        returns: Moments of the returns R over the whole batch, see `combine_moments`. Scalars.
+        errors: Those of R - V. Scalars.
+
+    Returns:
+        As `explained_variance`.
+
+    Example:
+        >>> returns, errors = Moments(*torch.tensor([2.0, 1.0, 2.0])), Moments(*torch.zeros(3))
+        >>> explained_variance_from_moments(returns, errors).item()
+        1.0
+    """
+    num_values = returns.num_values.clamp(min=1)
+    std = (returns.squared_deviations / num_values).sqrt()
+    has_no_variance = std <= _CONSTANT_TOLERANCE * returns.mean.abs().clamp(min=1)
+    # The 1 only keeps 0 / 0 away.
+    total = torch.where(has_no_variance, 1.0, returns.squared_deviations)
+    return torch.where(has_no_variance, 0.0, 1 - errors.squared_deviations / total)
 
 
 def row_weights(
@@ -167,69 +261,6 @@ def row_weights(
     return torch.where(has_tokens, weights, 0.0).float()
 
 
-def importance_weights(
-    old_logps: Tensor,
-    sampling_logps: Tensor,
-    action_mask: Tensor,
-    *,
-    mode: ImportanceMode,
-    clip_min: float | None,
-    clip_max: float | None,
-) -> Tensor:
-    """Correct for tokens that were sampled by another engine than the one that is trained.
-
-    The ratio is exp(old_logp - sampling_logp), per token ("token_...") or as the product over all
-    sampled tokens of the row ("sequence_..."). "..._truncate" moves it into [clip_min, clip_max],
-    "..._mask" sets it to 0.0 outside of that interval.
-
-    Args:
-        old_logps: Log-probability under the policy before the update. Shape `(B, T)`, floating.
-        sampling_logps: Log-probability that the sampler reported; NaN where it reported none, which
-            counts as a ratio of 1. Shape `(B, T)`.
-        action_mask: `True` where the policy sampled the token. Shape `(B, T)`, bool.
-        mode: Level of the ratio and what happens to outliers.
-        clip_min: Lower bound, at least 0; `None` for no bound.
-        clip_max: Upper bound, at least `clip_min`; `None` for no bound.
-
-    Returns:
-        Factors for the per-token loss, without gradient. Shape `(B, T)`, dtype of `old_logps`. A
-        sequence ratio stands at each sampled token of its row. Exactly 0.0 where `action_mask` is
-        `False`, whatever stands there: average the weights with the mask.
-
-    Raises:
-        TypeError: If a dtype is wrong.
-        ValueError: If a shape, `mode` or bound is wrong.
-
-    Example:
-        >>> old_logps = torch.log(torch.tensor([[4.0, 0.5]]))
-        >>> sampling_logps, action_mask = torch.zeros(1, 2), torch.ones(1, 2, dtype=torch.bool)
-        >>> importance_weights(
-        ...     old_logps, sampling_logps, action_mask, mode="token_truncate", clip_min=None, clip_max=3.0
-        ... )
-        tensor([[3.0000, 0.5000]])
-    """
-    _check_tokens(action_mask, old_logps=old_logps, sampling_logps=sampling_logps)
-    _check_importance(mode, clip_min, clip_max)
-    is_known = action_mask & ~sampling_logps.isnan()
-    log_ratio = (keep(old_logps, is_known) - keep(sampling_logps, is_known)).detach()
-    if mode.startswith("sequence"):
-        log_ratio = log_ratio.sum(dim=1, keepdim=True).expand(action_mask.shape)
-    ratio = log_ratio.exp()
-    lowest = 0.0 if clip_min is None else clip_min
-    highest = torch.inf if clip_max is None else clip_max
-    if mode.endswith("truncate"):
-        weights = ratio.clamp(lowest, highest)
-    else:
-        weights = torch.where((ratio < lowest) | (ratio > highest), 0.0, ratio)
-    return torch.where(action_mask, weights, 0.0).to(old_logps.dtype)
-
-
-def _check_tokens(action_mask: Tensor, **tensors: Tensor) -> None:
-    if action_mask.dim() != 2:
-        raise ValueError(f"`action_mask` must have shape `(B, T)`, got {tuple(action_mask.shape)}.")
-    check_masked("action_mask", action_mask, **tensors)
-
-
 def _check_row_weights(num_action_tokens: Tensor, kind: str) -> None:
     if num_action_tokens.is_floating_point() or num_action_tokens.dtype == torch.bool:
         raise TypeError(
@@ -247,18 +278,4 @@ def _check_row_weights(num_action_tokens: Tensor, kind: str) -> None:
     if kind not in get_args(RowWeightKind):
         raise ValueError(
             f"`kind` must be one of {', '.join(map(repr, get_args(RowWeightKind)))}, got {kind!r}."
-        )
-
-
-def _check_importance(mode: str, clip_min: float | None, clip_max: float | None) -> None:
-    if mode not in get_args(ImportanceMode):
-        raise ValueError(
-            f"`mode` must be one of {', '.join(map(repr, get_args(ImportanceMode)))}, got {mode!r}."
-        )
-    if clip_min is not None and not clip_min >= 0:
-        raise ValueError(f"`clip_min` must be at least 0 or None, got {clip_min}.")
-    if clip_max is not None and not clip_max >= (clip_min or 0.0):
-        raise ValueError(
-            f"`clip_max` must be at least `clip_min` and 0, or None, got {clip_max} "
-            f"with `clip_min` {clip_min}."
         )

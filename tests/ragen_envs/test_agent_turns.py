@@ -202,3 +202,14 @@ def test_agent_turns_twice_or_with_a_flag_that_is_none_is_refused():
         AgentTurns(inner)
     with pytest.raises(TypeError, match="`think` must be True or False, got 'no'"):
         AgentTurns(ScriptedTextEnv(), think="no")
+
+
+def test_info_holds_the_environments_own_observation_after_reset_and_step():
+    env, inner = start(Step(observation="first"), Step(observation="second"))
+    _, info = env.reset()
+    assert info["state"] == inner.first_observation
+    message, *_, info = env.step(reply(UP, DOWN))
+    assert info["state"] == "second"
+    assert "second" in message != "second"
+    *_, info = env.step("nothing to execute")
+    assert info["state"] == "second"

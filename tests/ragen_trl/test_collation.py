@@ -6,12 +6,13 @@ import torch
 from ragen_trl.collation import (
     Row,
     collate,
+    place_rewards,
     plan_updates,
     split_evenly,
     split_micro_batches,
     weigh_rows,
 )
-from tests.episodes import make_trajectory
+from tests.episodes import make_row, make_trajectory, make_turn
 
 PAD = 99
 
@@ -31,12 +32,12 @@ def make_rows(count, *, seed=0):
             action_mask=mask,
             logps=[-token / 10**6 if m else 0.0 for token, m in zip(completion, mask, strict=True)],
         )
-        rows.append(Row(trajectory, advantage=float(i)))
+        rows.append(make_row(trajectory, float(i)))
     return rows
 
 
 def identities(rows):
-    return sorted(row.advantage for row in rows)
+    return sorted(row.advantages for row in rows)
 
 
 # --- Splitting --------------------------------------------------------------------------------
@@ -90,16 +91,16 @@ def test_plan_updates_of_several_mix_the_groups():
     # The first sixteen rows are one group, the rest another.
     first, second = plan(make_rows(32), 16)
     for update in (first, second):
-        assert 4 <= sum(row.advantage < 16 for row in update) <= 12
+        assert 4 <= sum(row.advantages < (16.0,) for row in update) <= 12
 
 
 def test_plan_updates_order_comes_from_the_generator_alone():
     rows = make_rows(20)
     orders = [
-        [row.advantage for update in plan(rows, 7, seed) for row in update] for seed in (1, 1, 2)
+        [row.advantages for update in plan(rows, 7, seed) for row in update] for seed in (1, 1, 2)
     ]
     assert orders[0] == orders[1] != orders[2]
-    assert [row.advantage for row in plan(rows, 20)[0]] == [row.advantage for row in rows]
+    assert [row.advantages for row in plan(rows, 20)[0]] == [row.advantages for row in rows]
 
 
 def test_weigh_rows_changes_the_weight_only():
@@ -155,9 +156,19 @@ def test_split_micro_batches_neighbours_in_length_share_a_batch():
 
 
 def example_rows():
-    long_prompt = make_trajectory([11, 12, 13], [21, 22, 23], [1, 0, 1], logps=[-0.5, 0.0, -0.25])
+    long_prompt = make_trajectory(
+        [11, 12, 13],
+        [21, 22, 23],
+        [1, 0, 1],
+        logps=[-0.5, 0.0, -0.25],
+        turns=[make_turn(), make_turn()],
+    )
+    long_prompt.turn_index[:] = [0, -1, 1]
     short_prompt = make_trajectory([31], [41, 42], [1, 1], logps=[-1.0, -2.0])
-    return [Row(long_prompt, 1.5, 0.25), Row(short_prompt, -0.5, 0.125)]
+    return [
+        Row(long_prompt, (1.5, -2.0), (0.5, 1.0), weight=0.25),
+        Row(short_prompt, (-0.5,), (3.0,), advantage_scale=0.5, weight=0.125),
+    ]
 
 
 def test_collate_hand_written_example():
@@ -169,21 +180,50 @@ def test_collate_hand_written_example():
         [False, False, True, False, True],
         [True, True, False, False, False],
     ]
+    assert batch["turn_index"].tolist() == [[-1, -1, 0, -1, 1], [0, 0, -1, -1, -1]]
     assert batch["sampling_per_token_logps"].tolist() == [
         [0.0, 0.0, -0.5, 0.0, -0.25],
         [-1.0, -2.0, 0.0, 0.0, 0.0],
     ]
-    assert batch["advantages"].tolist() == [1.5, -0.5]
+    assert batch["advantages"].tolist() == [[0.0, 0.0, 1.5, 0.0, -2.0], [-0.5, -0.5, 0, 0, 0]]
+    # Paid at the last token of each turn.
+    assert batch["rewards"].tolist() == [[0.0, 0.0, 0.5, 0.0, 1.0], [0.0, 3.0, 0.0, 0.0, 0.0]]
+    assert batch["advantage_scales"].tolist() == [1.0, 0.5]
     assert batch["loss_weights"].tolist() == [0.25, 0.125]
     dtypes = {name: tensor.dtype for name, tensor in batch.items()}
     assert dtypes == {
         "input_ids": torch.int64,
         "attention_mask": torch.int64,
         "action_mask": torch.bool,
+        "turn_index": torch.int64,
         "sampling_per_token_logps": torch.float32,
         "advantages": torch.float32,
+        "rewards": torch.float32,
+        "advantage_scales": torch.float32,
         "loss_weights": torch.float32,
     }
+
+
+@pytest.mark.parametrize(
+    ("turn_index", "rewards", "placed"),
+    [
+        ([0, 0, -1, 1, 1], [1.0, 2.0], [0, 1, 0, 0, 2]),
+        # Turn 1 sampled nothing: paid at the end of turn 0, the last token before it.
+        ([0, 0, -1, 2, 2], [1.0, 4.0, 2.0], [0, 5, 0, 0, 2]),
+        # Turn 0 sampled nothing, and nothing stands before it.
+        ([-1, -1, 1, 1, -1], [1.0, 2.0], [0, 0, 0, 3, 0]),
+        ([0, -1, 1, -1, 2], [0.0, 0.0, 7.0], [0, 0, 0, 0, 7]),
+        ([-1] * 5, [1.0], [0] * 5),
+    ],
+)
+def test_place_rewards_pays_at_the_last_sampled_token_of_each_turn(turn_index, rewards, placed):
+    trajectory = make_trajectory(
+        completion_ids=range(5),
+        action_mask=[k >= 0 for k in turn_index],
+        turns=[make_turn()] * len(rewards),
+    )
+    trajectory.turn_index[:] = turn_index
+    assert place_rewards(trajectory, rewards) == placed
 
 
 def test_collate_rows_are_the_same_whatever_their_batch_mates_and_padding():
@@ -244,7 +284,9 @@ def test_collate_no_rows_give_one_row_that_counts_for_nothing(multiple):
     # Two tokens are attended to: a row without any would give NaN in some attention kernels.
     assert batch["attention_mask"].tolist() == [[1, 1] + [0] * (width - 2)]
     assert batch["action_mask"].tolist() == [[False] * (width - 1)]
-    assert batch["advantages"].tolist() == batch["loss_weights"].tolist() == [0.0]
+    assert batch["turn_index"].tolist() == [[-1] * (width - 1)]
+    assert batch["advantages"].tolist() == batch["rewards"].tolist() == [[0.0] * (width - 1)]
+    assert batch["loss_weights"].tolist() == [0.0]
     filled = collate(example_rows(), pad_token_id=PAD)
     assert {name: tensor.dtype for name, tensor in batch.items()} == {
         name: tensor.dtype for name, tensor in filled.items()

@@ -23,6 +23,14 @@ def make(tmp_path, **options):
         ("log_trajectories", "no"),
         ("temperature", "hot"),
         ("rollout_filter_ratio", "x"),
+        ("rollout_filter_num_groups", 2.0),
+        ("turn_rewards", 1),
+        ("gigpo_divide_by_std", "no"),
+        ("rollout_filter_include_zero", None),
+        ("gamma", "1"),
+        ("critic_warmup_steps", 1.5),
+        ("critic_learning_rate", "1e-5"),
+        ("rollout_refill_tries", True),
     ],
 )
 def test_value_of_the_wrong_type_is_refused_by_name(tmp_path, name, value):
@@ -51,6 +59,18 @@ def test_value_of_the_wrong_type_is_refused_by_name(tmp_path, name, value):
         ("format_penalty", math.nan),
         ("rollout_filter_ratio", 0.0),
         ("rollout_filter_ratio", 1.01),
+        ("rollout_filter_num_groups", 0),
+        ("rollout_refill_tries", -1),
+        ("critic_warmup_steps", -1),
+        ("critic_learning_rate", -1e-5),
+        ("critic_learning_rate", math.inf),
+        ("kl_in_reward_coef", -0.1),
+        ("gigpo_step_weight", -1.0),
+        ("value_clip_range", 0.0),
+        ("value_clip_range", math.nan),
+        ("gamma", 1.01),
+        ("gae_lambda", -0.1),
+        ("turn_gamma", math.nan),
     ],
 )
 def test_value_out_of_range_is_refused_by_name(tmp_path, name, value):
@@ -75,3 +95,88 @@ def test_values_at_the_edge_of_their_range_are_accepted(tmp_path):
 def test_trajectory_that_cannot_hold_a_reply_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"`max_trajectory_tokens` \(400\) must exceed"):
         make(tmp_path, max_trajectory_tokens=400)
+
+
+@pytest.mark.parametrize("percentiles", [[0.5, 0.5], [0.5, 0.2], [-0.1, 0.5], [0.0, 1.1]])
+def test_percentiles_that_hold_nothing_are_refused(tmp_path, percentiles):
+    with pytest.raises(ValueError, match=r"`rollout_filter_percentiles` must satisfy 0 <= low"):
+        make(tmp_path, rollout_filter_percentiles=percentiles)
+
+
+@pytest.mark.parametrize("percentiles", [0.5, [0.5], [0.1, 0.2, 0.3], ["a", "b"]])
+def test_percentiles_that_are_no_pair_of_numbers_are_refused(tmp_path, percentiles):
+    with pytest.raises(TypeError, match="`rollout_filter_percentiles` must"):
+        make(tmp_path, rollout_filter_percentiles=percentiles)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"rollout_filter_num_groups": 2, "rollout_filter": "min_p"},
+            r"`rollout_filter_num_groups` must be .* belongs to .*'top_k'.* got 2 with 'min_p'",
+        ),
+        ({"loss_type": "bnpo"}, "`loss_type` must be one of 'dapo', 'grpo', 'dr_grpo', got 'bnpo'"),
+        ({"fp16": True}, "`fp16` must be False.* Use `bf16`"),
+        (
+            {"kl_in_reward_coef": 0.001, "advantage_estimator": "rloo"},
+            "`kl_in_reward_coef` must be 0 with `advantage_estimator='rloo'`.* got 0.001. Use `beta`",
+        ),
+        (
+            {"turn_rewards": True, "advantage_estimator": "grpo"},
+            "`turn_rewards` must be False with `advantage_estimator='grpo'`.* Use 'gae'",
+        ),
+        (
+            {"reward_normalization": "mean", "turn_rewards": True},
+            "`reward_normalization` must be 'none' where rewards are those of turns.* Got 'mean'",
+        ),
+        (
+            {"reward_normalization": "mean", "advantage_estimator": "gigpo"},
+            "`reward_normalization` must be 'none'.*'gigpo'",
+        ),
+        (
+            {"rollout_filter": "top_p", "rollout_filter_score": "reward_mean"},
+            "`rollout_filter_score` must not be negative for `rollout_filter='top_p'`",
+        ),
+        (
+            {"rollout_filter": "soft", "rollout_filter_score": "reward_sum"},
+            "`rollout_filter_score` must not be negative for `rollout_filter='soft'`",
+        ),
+        (
+            {"rollout_filter": "min_p", "rollout_filter_score": "reward_sum"},
+            "`rollout_filter_score` must not be negative for `rollout_filter='min_p'`",
+        ),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        make(tmp_path, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"loss_type": "grpo"},
+        {"loss_type": "dr_grpo"},
+        {"turn_rewards": True, "advantage_estimator": "rebn"},
+        {"kl_in_reward_coef": 0.001, "advantage_estimator": "bi_level_gae"},
+        {"reward_normalization": "asym_clip", "advantage_estimator": "rloo"},
+        {
+            "rollout_filter": "top_p",
+            "rollout_filter_top_p": "softmax",
+            "rollout_filter_score": "reward_mean",
+        },
+        {"rollout_filter": "top_k", "rollout_filter_score": "reward_mean"},
+    ],
+)
+def test_options_that_go_together_are_accepted(tmp_path, options):
+    config = make(tmp_path, **options)
+    assert {name: getattr(config, name) for name in options} == options
+
+
+def test_refills_count_among_the_seeds_that_training_can_use(tmp_path):
+    options = {"train_seed": 0, "eval_seed": 60, "eval_episodes": 5}
+    options |= {"max_steps": 5, "num_env_groups": 4}
+    assert make(tmp_path, **options, rollout_refill_tries=2).rollout_refill_tries == 2
+    with pytest.raises(ValueError, match=r"`eval_seed` \(60\) must lie .* \(up to 79\)"):
+        make(tmp_path, **options, rollout_refill_tries=3)

@@ -223,3 +223,17 @@ def test_play_budget_is_the_limit_of_a_turn_where_the_episode_has_room(tiny_toke
     limits = TokenLimits(77, WIDE.max_trajectory_tokens)
     play(starts, policy, tiny_tokenizer, limits=limits)
     assert [budget for _, budget in policy.calls] == [77, 77]
+
+
+def test_play_turns_hold_the_state_before_the_reply(tiny_tokenizer):
+    ids = tiny_tokenizer.encode(reply("Up"), add_special_tokens=False)
+    steps = [Step(observation="one"), Step(observation="two"), Step(terminated=True)]
+    starts, _ = make_starts([steps])
+    policy = ScriptedPolicy([ids], [ids], [ids])
+    (trajectory,) = play(starts, policy, tiny_tokenizer)
+    states = [turn.state for turn in trajectory.turns]
+    assert states == ["start", "one", "two"]
+    assert all(
+        state in turn.observation != state
+        for state, turn in zip(states, trajectory.turns, strict=True)
+    )

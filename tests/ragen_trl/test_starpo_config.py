@@ -13,7 +13,7 @@ from trl import GRPOConfig
 
 from ragen_envs import AgentTurns
 from ragen_trl import StarPOConfig
-from ragen_trl.starpo_config import SUPPORTED_VALUES, AdvantageEstimator
+from ragen_trl.starpo_config import CRITIC_ESTIMATORS
 
 FIELDS = {field.name: field for field in dataclasses.fields(StarPOConfig)}
 INHERITED = {field.name: field for field in dataclasses.fields(GRPOConfig)}
@@ -26,57 +26,31 @@ def make(tmp_path):
 
 # --- Refusals ---------------------------------------------------------------------------------
 
-UNSUPPORTED_VALUES = {
-    "rollout_filter": ("top_p", "min_p", "percentile_range", "within_group", "soft"),
-    "rollout_filter_score": ("entropy",),
-    "rollout_filter_include_zero": (False,),
-    "rollout_refill_tries": (2,),
-    "reward_normalization": ("mean", "mean_std", "asym_clip"),
-    "reward_grouping": ("env", "batch"),
-    "turn_rewards": (True,),
-    "gamma": (0.99,),
-    "gae_lambda": (0.95,),
-    "turn_gamma": (1.0,),
-    "kl_in_reward_coef": (0.001,),
-    "critic_learning_rate": (1e-5,),
-    "critic_warmup_steps": (5,),
-    "value_clip_range": (0.2,),
-    "critic_model_name_or_path": ("other",),
-    "loss_type": ("bnpo", "sapo"),
-    "advantage_estimator": tuple(set(typing.get_args(AdvantageEstimator)) - {"grpo", "dr_grpo"}),
+CHOICES = {
+    name: typing.get_args(field.type)
+    for name, field in FIELDS.items()
+    if name not in INHERITED and typing.get_origin(field.type) is typing.Literal
 }
 
 
-def test_every_value_this_version_has_is_listed_with_one_it_has_not():
-    assert set(UNSUPPORTED_VALUES) == set(SUPPORTED_VALUES)
-    for name, values in SUPPORTED_VALUES.items():
-        if name in INHERITED:
-            assert INHERITED[name].default in values
-        else:
-            assert FIELDS[name].default in values
-
-
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        (name, value)
-        for name, values in UNSUPPORTED_VALUES.items()
-        for value in sorted(values, key=str)
-    ],
+    ("name", "value"), [(name, value) for name, values in CHOICES.items() for value in values]
 )
-def test_unsupported_values_are_refused_with_the_supported_ones(name, value, make):
-    with pytest.raises(ValueError, match=f"^`{name}` must be ") as error:
-        make(**{name: value})
-    message = str(error.value)
-    assert all(repr(supported) in message for supported in SUPPORTED_VALUES[name])
-    assert message.endswith(f"in this version, got {value!r}.")
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [(n, v) for n, values in SUPPORTED_VALUES.items() for v in values]
-)
-def test_supported_values_are_accepted(name, value, make):
+def test_every_choice_is_accepted(name, value, make):
     assert getattr(make(**{name: value}), name) == value
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_unknown_choices_are_refused_with_the_known_ones(name, make):
+    with pytest.raises(ValueError, match=f"^`{name}` must be one of .* got 'other'") as error:
+        make(**{name: "other"})
+    assert all(repr(choice) in str(error.value) for choice in CHOICES[name])
+
+
+def test_estimators_with_a_critic_are_those_that_need_values(make):
+    for estimator in CHOICES["advantage_estimator"]:
+        assert make(advantage_estimator=estimator).has_critic is (estimator in CRITIC_ESTIMATORS)
+    assert CRITIC_ESTIMATORS == ("gae", "bi_level_gae")
 
 
 @pytest.mark.parametrize(
@@ -169,6 +143,10 @@ def test_update_batch_does_not_depend_on_the_rollout(make):
         ({}, 2),
         ({"rollout_filter": "none"}, 8),
         ({"rollout_filter_ratio": 0.01}, 1),
+        ({"rollout_filter_num_groups": 3}, 3),
+        ({"rollout_filter_num_groups": 30}, 8),
+        ({"rollout_filter": "top_p"}, 8),
+        ({"rollout_filter": "within_group"}, 8),
         ({"rollout_filter_ratio": 0.29, "num_env_groups": 100}, 29),
     ],
 )
@@ -176,15 +154,29 @@ def test_num_kept_groups(options, kept, make):
     assert make(**options).num_kept_groups == kept
 
 
+@pytest.mark.parametrize(
+    ("ratio", "size", "kept"),
+    # One episode has no variance; 0.29 * 100 is a little less than 29.
+    [(0.3, 16, 4), (0.01, 16, 2), (0.29, 100, 29), (1.0, 16, 16)],
+)
+def test_num_kept_per_group(ratio, size, kept, make):
+    options = {"rollout_filter_ratio": ratio, "num_generations": size}
+    assert make(rollout_filter="within_group", **options).num_kept_per_group == kept
+    assert make(**options).num_kept_per_group == size
+
+
 def test_describe_iteration_counts_groups_episodes_and_updates(make):
     assert make().describe_iteration() == (
         "One rollout: 8 groups of 16 episodes, up to 5 turns each. Trained on: 32 of 128 episodes "
-        "(filter: top_k).\n1 update(s) per rollout of at most 32 episodes; 200 updates in all."
+        "(filter: top_k), with gae.\n1 update(s) per rollout of at most 32 episodes; 200 updates in all."
     )
     text = make(rollout_filter="none", num_iterations=3, num_env_groups=9).describe_iteration()
     # 144 episodes in updates of 32 are five, each done three times.
     assert "144 of 144 episodes (filter: none)" in text
     assert "15 update(s) per rollout" in text
+    text = make(rollout_filter="min_p").describe_iteration()
+    assert "up to 128 of 128 episodes" in text
+    assert "up to 4 update(s) per rollout" in text
 
 
 def test_agent_turns_holds_every_argument_of_the_wrapper(make):

@@ -13,7 +13,6 @@ from transformers import HfArgumentParser
 from trl import GRPOConfig, TrlParser
 
 from ragen_trl import StarPOConfig
-from ragen_trl.starpo_config import SUPPORTED_VALUES
 
 FIELDS = {field.name: field for field in dataclasses.fields(StarPOConfig)}
 INHERITED = {field.name: field for field in dataclasses.fields(GRPOConfig)}
@@ -52,13 +51,17 @@ def test_docstring_lists_the_new_fields_in_the_order_of_the_code():
 
 @pytest.mark.parametrize("name", NEW_FIELDS)
 def test_documented_default_and_type_are_the_real_ones(name):
-    assert ENTRIES[name].default == FIELDS[name].default
-    assert type(ENTRIES[name].default) is type(FIELDS[name].default)
+    default = FIELDS[name].default
+    if default is dataclasses.MISSING:
+        default = FIELDS[name].default_factory()
+    assert ENTRIES[name].default == default
+    assert type(ENTRIES[name].default) is type(default)
     annotation = FIELDS[name].type
     if isinstance(annotation, types.UnionType):
         (annotation,) = set(typing.get_args(annotation)) - {type(None)}
     if typing.get_origin(annotation) is typing.Literal:
         annotation = str
+    annotation = typing.get_origin(annotation) or annotation
     assert ENTRIES[name].type_name == annotation.__name__
 
 
@@ -116,7 +119,7 @@ PROMISED_DEFAULTS = {
     "eval_temperature": 0.5,
     "max_new_tokens_per_turn": 400,
     "max_trajectory_tokens": 3600,
-    "advantage_estimator": "grpo",
+    "advantage_estimator": "gae",
     "gamma": 1.0,
     "gae_lambda": 1.0,
     "turn_gamma": 0.95,
@@ -147,12 +150,22 @@ def test_promised_names_and_defaults(name, default, tmp_path):
 
 
 def test_every_new_field_is_promised_or_known_to_be_an_extra():
-    assert set(NEW_FIELDS) - set(PROMISED_DEFAULTS) == {"log_trajectories"}
+    assert set(NEW_FIELDS) - set(PROMISED_DEFAULTS) == {
+        "log_trajectories",
+        "gigpo_step_weight",
+        "gigpo_divide_by_std",
+        "rollout_filter_num_groups",
+        "rollout_filter_top_p",
+        "rollout_filter_percentiles",
+        "rollout_loss_scale",
+        "critic_lr_scheduler_type",
+        "old_logps",
+    }
 
 
 # --- Command line -----------------------------------------------------------------------------
 
-# One other value of every new field, as long as this version has one.
+# One other value of every new field.
 OTHER_VALUES = {
     "num_env_groups": 3,
     "num_generations": 4,
@@ -169,9 +182,28 @@ OTHER_VALUES = {
     "max_new_tokens_per_turn": 50,
     "max_trajectory_tokens": 500,
     "log_trajectories": False,
-    "advantage_estimator": "dr_grpo",
-    "rollout_filter": "none",
+    "advantage_estimator": "bi_level_gae",
+    "gamma": 0.9,
+    "gae_lambda": 0.8,
+    "turn_gamma": 0.7,
+    "turn_rewards": True,
+    "gigpo_step_weight": 0.5,
+    "gigpo_divide_by_std": False,
+    "rollout_filter": "top_p",
     "rollout_filter_ratio": 0.5,
+    "rollout_filter_top_p": "softmax",
+    "rollout_filter_percentiles": [0.25, 0.75],
+    "rollout_filter_score": "entropy",
+    "rollout_filter_include_zero": False,
+    "rollout_refill_tries": 2,
+    "rollout_loss_scale": "sqrt",
+    "kl_in_reward_coef": 0.001,
+    "critic_learning_rate": 1e-4,
+    "critic_lr_scheduler_type": "linear",
+    "critic_warmup_steps": 3,
+    "value_clip_range": 0.2,
+    "critic_model_name_or_path": "other",
+    "old_logps": "rollout",
     "epsilon_high": 0.2,
     "entropy_coef": 0.0,
     "num_generations_eval": 4,
@@ -182,32 +214,38 @@ OTHER_VALUES = {
     "logging_steps": 3.0,
     "disable_dropout": False,
 }
+# Those that exclude one of the above.
+EXCLUSIVE_VALUES = {
+    "reward_normalization": "mean_std",
+    "reward_grouping": "env",
+    "rollout_filter_num_groups": 3,
+}
+BOTH_SETS = pytest.mark.parametrize("values", [OTHER_VALUES, EXCLUSIVE_VALUES])
 
 
+@BOTH_SETS
 @pytest.mark.parametrize("parser_class", [HfArgumentParser, TrlParser])
-def test_command_line_gives_what_the_constructor_gives(parser_class, tmp_path):
-    single_valued = {name for name, values in SUPPORTED_VALUES.items() if len(values) == 1}
-    assert set(NEW_FIELDS) - set(OTHER_VALUES) == single_valued
+def test_command_line_gives_what_the_constructor_gives(parser_class, values, tmp_path):
+    assert set(NEW_FIELDS) <= OTHER_VALUES.keys() | EXCLUSIVE_VALUES.keys()
     arguments = ["--output_dir", str(tmp_path)]
-    for name, value in OTHER_VALUES.items():
-        arguments += [f"--{name}", str(value)]
-    for name in sorted(single_valued):
-        if FIELDS[name].default is not None:
-            arguments += [f"--{name}", str(FIELDS[name].default)]
+    for name, value in values.items():
+        words = value if isinstance(value, list) else [value]
+        arguments += [f"--{name}", *map(str, words)]
     (parsed,) = parser_class(StarPOConfig).parse_args_into_dataclasses(arguments)
-    expected = StarPOConfig(str(tmp_path), **OTHER_VALUES)
+    expected = StarPOConfig(str(tmp_path), **values)
     differing = [name for name in FIELDS if getattr(parsed, name) != getattr(expected, name)]
     assert differing == []
-    changed = {name for name in OTHER_VALUES if getattr(parsed, name) != FIELDS[name].default}
-    assert changed == set(OTHER_VALUES)
+    defaults = StarPOConfig(str(tmp_path))
+    assert [name for name in values if getattr(parsed, name) == getattr(defaults, name)] == []
 
 
-def test_config_file_gives_what_the_constructor_gives(tmp_path):
+@BOTH_SETS
+def test_config_file_gives_what_the_constructor_gives(values, tmp_path):
     path = tmp_path / "run.yaml"
-    lines = [f"{name}: {json.dumps(value)}" for name, value in OTHER_VALUES.items()]
+    lines = [f"{name}: {json.dumps(value)}" for name, value in values.items()]
     path.write_text("\n".join([f"output_dir: {tmp_path}", *lines]), encoding="utf-8")
     (parsed,) = TrlParser(StarPOConfig).parse_args_and_config(["--config", str(path)])
-    expected = StarPOConfig(str(tmp_path), **OTHER_VALUES)
+    expected = StarPOConfig(str(tmp_path), **values)
     assert [n for n in FIELDS if getattr(parsed, n) != getattr(expected, n)] == []
 
 

@@ -1,21 +1,26 @@
 import json
 import math
+import typing
 from dataclasses import replace
 
-import gymnasium as gym
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import TrainerCallback
 
-from ragen_trl import EnvSpec, StarPOConfig, StarPOTrainer
+from ragen_trl import EnvSpec, StarPOConfig
+from ragen_trl.critic import ADAPTER_NAME
 from ragen_trl.selection import select_trajectories
-from ragen_trl.tiny import build_tiny_policy, warm_start
+from ragen_trl.starpo_config import AdvantageEstimator
 from ragen_trl.update import build_micro_batches
-from tests.fakes import ScriptedTextEnv, Step
+from tests.training import (
+    BANDIT,
+    KeepCriticGradients,
+    KeepGradients,
+    assert_same_tensors,
+    copy_tensors,
+    train_logs,
+)
 
-BANDIT = "ragen/Bandit-v0"
-LAKE = EnvSpec("ragen/FrozenLake-v0", kwargs={"is_slippery": False})
 TRAIN_METRICS = [
     "reward",
     "success_rate",
@@ -39,88 +44,31 @@ TRAIN_METRICS = [
     "time/update",
     "time/env",
 ]
+CRITIC_METRICS = [
+    "value_loss",
+    "critic/explained_variance",
+    "critic/clip_ratio",
+    "critic/return_mean",
+    "critic/value_mean",
+    "critic/grad_norm",
+    "critic/learning_rate",
+]
 
 
-@pytest.fixture(scope="module")
-def start():
-    """Weights and tokenizer of a policy that has learned the reply format."""
-    envs = [BANDIT, LAKE]
-    model, tokenizer = build_tiny_policy(envs, hidden_size=32, num_layers=1, think=False)
-    warm_start(model, tokenizer, envs, num_steps=60, batch_size=16, learning_rate=1e-2, think=False)
-    return model, tokenizer
-
-
-@pytest.fixture
-def make_trainer(start, tmp_path):
-    """Make trainers that all start from the same weights."""
-    trained, tokenizer = start
-
-    def make(env=(BANDIT, LAKE), *, model=None, callbacks=None, peft_config=None, **options):
-        if model is None:
-            model = type(trained)(trained.config)
-            model.load_state_dict(trained.state_dict())
-        defaults = {
-            "output_dir": str(tmp_path / "run"),
-            "num_env_groups": 4,
-            "num_generations": 4,
-            "enable_think": False,
-            "max_new_tokens_per_turn": 20,
-            "max_trajectory_tokens": 1200,
-            "max_steps": 1,
-            "learning_rate": 1e-3,
-            "per_device_train_batch_size": 16,
-            "gradient_accumulation_steps": 1,
-            "gradient_checkpointing": False,
-            "eval_episodes": 6,
-            "save_strategy": "no",
-            "report_to": "none",
-            "disable_tqdm": True,
-        }
-        return StarPOTrainer(
-            model,
-            StarPOConfig(**{**defaults, **options}),
-            env=list(env) if isinstance(env, tuple) else env,
-            processing_class=tokenizer,
-            callbacks=callbacks,
-            peft_config=peft_config,
-        )
-
-    return make
-
-
-class KeepGradients(TrainerCallback):
-    """Seeds every rollout and copies every gradient just before the optimizer uses it."""
-
-    def __init__(self, seed):
-        self.seed = seed
-        self.steps = []
-
-    def on_step_begin(self, args, state, control, **kwargs):
-        torch.manual_seed(self.seed)
-
-    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
-        self.steps.append(
-            {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
-        )
-
-
-def train_logs(trainer):
-    return [entry for entry in trainer.state.log_history if "reward" in entry]
-
-
-def assert_same_tensors(left, right, *, atol):
-    assert left.keys() == right.keys()
-    for name in left:
-        torch.testing.assert_close(left[name], right[name], rtol=1e-4, atol=atol, msg=name)
-
-
-def test_train_one_step_moves_every_parameter_and_logs_every_metric(make_trainer):
-    trainer = make_trainer()
-    before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+@pytest.mark.parametrize("estimator", typing.get_args(AdvantageEstimator))
+def test_train_two_steps_moves_every_parameter_and_logs_every_metric(estimator, make_trainer):
+    trainer = make_trainer(advantage_estimator=estimator, max_steps=2)
+    parameters = dict(trainer.model.named_parameters())
+    expected = TRAIN_METRICS
+    if trainer.critic is not None:
+        expected = TRAIN_METRICS + CRITIC_METRICS
+        parameters |= trainer.critic.critic.trained_parameters()
+    before = copy_tensors(parameters.items())
     trainer.train()
-    assert all(not torch.equal(p, before[name]) for name, p in trainer.model.named_parameters())
-    (logs,) = train_logs(trainer)
-    assert [name for name in TRAIN_METRICS if not math.isfinite(logs[name])] == []
+    assert [name for name, p in parameters.items() if torch.equal(p, before[name])] == []
+    logs, _ = train_logs(trainer)
+    assert [name for name in expected if not math.isfinite(logs[name])] == []
+    assert ("value_loss" in logs) is (estimator in ("gae", "bi_level_gae"))
     assert logs["rollout/valid_reply_ratio"] > 0.5
     assert logs["rollout/kept_group_ratio"] == 0.25
     assert "kl" not in logs
@@ -156,9 +104,14 @@ def test_sampled_tokens_are_the_trained_tokens_in_every_iteration(make_trainer):
     assert max(differences) < 1e-4
 
 
-def test_filtered_update_gradient_equals_training_on_the_kept_groups_alone(make_trainer):
+def test_filtered_update_gradient_equals_training_on_the_kept_groups_alone(make_trainer, tmp_path):
     gradients = KeepGradients(seed=7)
-    trainer = make_trainer(callbacks=[gradients], rollout_filter_ratio=0.25, max_grad_norm=0.0)
+    trainer = make_trainer(
+        callbacks=[gradients],
+        advantage_estimator="grpo",
+        rollout_filter_ratio=0.25,
+        max_grad_norm=0.0,
+    )
     torch.manual_seed(7)
     trajectories = trainer.rollout(seeds=range(10_000, 10_004), num_generations=4, temperature=1.0)
     trainer.train()
@@ -169,11 +122,9 @@ def test_filtered_update_gradient_equals_training_on_the_kept_groups_alone(make_
     kept = int(returns.std(dim=1).argmax())
     alone = select_trajectories(
         trajectories[4 * kept : 4 * kept + 4],
-        advantage_estimator="grpo",
-        rollout_filter="none",
-        rollout_filter_ratio=1.0,
+        StarPOConfig(str(tmp_path), advantage_estimator="grpo", rollout_filter="none"),
     )
-    other = make_trainer()
+    other = make_trainer(advantage_estimator="grpo")
     (batch,) = build_micro_batches(
         alone.rows,
         loss_type="dapo",
@@ -190,13 +141,17 @@ def test_filtered_update_gradient_equals_training_on_the_kept_groups_alone(make_
     assert_same_tensors(gradients.steps[0], expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("loss_type", ["dapo", "grpo", "dr_grpo"])
-def test_gradient_accumulation_does_not_change_the_update(make_trainer, loss_type):
+@pytest.mark.parametrize(
+    ("estimator", "loss_type"),
+    [("grpo", "dapo"), ("grpo", "grpo"), ("grpo", "dr_grpo"), ("gae", "dapo"), ("gigpo", "dapo")],
+)
+def test_gradient_accumulation_does_not_change_the_update(make_trainer, estimator, loss_type):
     collected = []
     for batch_size, accumulation in ((16, 1), (4, 4), (3, 6)):
         gradients = KeepGradients(seed=3)
         trainer = make_trainer(
             callbacks=[gradients],
+            advantage_estimator=estimator,
             per_device_train_batch_size=batch_size,
             gradient_accumulation_steps=accumulation,
             rollout_filter="none",
@@ -204,12 +159,33 @@ def test_gradient_accumulation_does_not_change_the_update(make_trainer, loss_typ
             entropy_coef=0.1,
             max_grad_norm=0.0,
         )
+        of_critic = KeepCriticGradients(trainer).steps if trainer.critic else [{}]
         trainer.train()
-        collected.append((gradients.steps[0], train_logs(trainer)[0]))
+        collected.append((gradients.steps[0] | of_critic[0], train_logs(trainer)[0]))
+    assert (estimator == "gae") is ("value_head.weight" in collected[0][0])
     for gradients, logs in collected[1:]:
         assert_same_tensors(gradients, collected[0][0], atol=1e-6)
-        for name in ("policy_loss", "entropy", "loss", "reward"):
+        for name in {"policy_loss", "entropy", "loss", "reward", "value_loss"} & logs.keys():
             assert logs[name] == pytest.approx(collected[0][1][name], rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("uses_lora", [False, True])
+def test_gradient_checkpointing_does_not_change_the_update(make_trainer, uses_lora):
+    collected = []
+    for checkpointing in (False, True):
+        gradients = KeepGradients(seed=3)
+        trainer = make_trainer(
+            callbacks=[gradients],
+            gradient_checkpointing=checkpointing,
+            peft_config=make_lora() if uses_lora else None,
+            max_steps=3,
+        )
+        of_critic = KeepCriticGradients(trainer)
+        trainer.train()
+        # The head starts at zero, then LoRA's B: all have a gradient in the third update.
+        collected.append(gradients.steps[2] | of_critic.steps[2])
+    assert all(gradient.abs().max() > 0 for gradient in collected[0].values())
+    assert_same_tensors(collected[1], collected[0], atol=1e-6)
 
 
 def test_rollout_is_reused_for_all_updates_it_holds(make_trainer):
@@ -241,53 +217,240 @@ def test_kept_rows_fill_several_updates_of_the_asked_size(make_trainer):
     assert rows == [4, 4, 4]
 
 
-def test_rollout_without_variance_changes_nothing(make_trainer):
+@pytest.mark.parametrize("estimator", ["grpo", "gae"])
+def test_rollout_without_variance_changes_nothing(make_trainer, estimator):
+    trainer = make_trainer(env=BANDIT, advantage_estimator=estimator, entropy_coef=0.1, max_steps=3)
+    states, original = [], trainer._play
+
+    def equal_in_the_second_rollout(*args, **kwargs):
+        tensors = dict(trainer.model.named_parameters())
+        if trainer.critic is not None:
+            tensors |= trainer.critic.critic.trained_parameters()
+        states.append(copy_tensors(tensors.items()))
+        played = original(*args, **kwargs)
+        if len(states) != 2:
+            return played
+        return [
+            replace(t, turn_rewards=[0.15], format_penalties=[0.0], turns=t.turns[:1])
+            for t in played
+        ]
+
+    trainer._play = equal_in_the_second_rollout
+    trainer.train()
+    logs = train_logs(trainer)
+    assert [entry["rollout/skipped_update"] for entry in logs] == [0.0, 1.0, 0.0]
+    assert logs[1]["rollout/zero_variance_ratio"] == 1.0
+    assert logs[1]["grad_norm"] == 0.0
+    assert all(math.isfinite(value) for value in logs[1].values())
+    # The first update left moments behind that would go on moving the weights.
+    assert any(not torch.equal(states[1][name], states[0][name]) for name in states[0])
+    assert_same_tensors(states[2], states[1], atol=0.0)
+
+
+def test_refill_plays_new_start_states_and_stops(make_trainer, tmp_path):
     equal = {"low_arm_reward": 0.15, "high_arm_reward": 0.15, "high_arm_probability": 1.0}
     trainer = make_trainer(
-        env=EnvSpec(BANDIT, kwargs=equal), format_penalty=0.0, max_turns=1, entropy_coef=0.1
+        env=EnvSpec(BANDIT, kwargs=equal),
+        rollout_filter_ratio=0.5,
+        rollout_refill_tries=3,
+        rollout_filter_include_zero=False,
+        format_penalty=0.0,
+        max_actions_per_episode=1,
+        max_turns=1,
     )
-    before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
     original = trainer._play
 
-    def play_legal_replies_only(*args, **kwargs):
-        # An invalid reply pays 0 instead of 0.15 and would make variance.
-        played = original(*args, **kwargs)
-        return [replace(t, turn_rewards=[0.15] * len(t.turns)) for t in played]
+    def equal_returns(*args, **kwargs):
+        return [replace(t, turn_rewards=[0.15]) for t in original(*args, **kwargs)]
 
-    trainer._play = play_legal_replies_only
+    trainer._play = equal_returns
     trainer.train()
     (logs,) = train_logs(trainer)
-    assert logs["rollout/zero_variance_ratio"] == 1.0
+    # Four groups, and three times the two that are missing.
+    assert trainer._dealer.num_dealt == 10
+    assert logs["rollout/refilled_groups"] == 6
+    assert logs["rollout/kept_group_ratio"] == 0.0
     assert logs["rollout/skipped_update"] == 1.0
-    assert logs["grad_norm"] == 0.0
-    assert_same_tensors(dict(trainer.model.named_parameters()), before, atol=0.0)
+    path = tmp_path / "run" / "trajectories" / "train-00000.jsonl"
+    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert [r["group_id"] for r in records] == [i // 4 for i in range(40)]
+    assert [r["seed"] for r in records] == [10_000 + i // 4 for i in range(40)]
 
 
-def test_reference_model_is_used_only_with_beta(make_trainer, start, tmp_path):
+def test_old_logps_of_the_rollout_are_used_when_asked(make_trainer):
+    collected = []
+    for old_logps in ("recompute", "rollout"):
+        gradients = KeepGradients(seed=3)
+        trainer = make_trainer(
+            callbacks=[gradients], old_logps=old_logps, num_iterations=2, max_steps=2
+        )
+        batches, compute_loss = [], trainer._compute_loss
+
+        def keep_batch(model, inputs, batches=batches, compute_loss=compute_loss):
+            batches.append(inputs)
+            return compute_loss(model, inputs)
+
+        trainer._compute_loss = keep_batch
+        trainer.train()
+        is_recorded = [b["old_per_token_logps"] is b["sampling_per_token_logps"] for b in batches]
+        assert is_recorded == [old_logps == "rollout"] * 2
+        assert train_logs(trainer)[0]["sampling_logp_difference"] < 1e-5
+        collected.append(gradients.steps)
+    for recomputed, recorded in zip(*collected, strict=True):
+        assert_same_tensors(recorded, recomputed, atol=1e-5)
+
+
+@pytest.fixture
+def saved_start(start, tmp_path):
+    """The common start as a folder: TRL loads references from where the model came from."""
     trained, tokenizer = start
     trained.save_pretrained(tmp_path / "base")
     tokenizer.save_pretrained(tmp_path / "base")
-    trainer = make_trainer(model=str(tmp_path / "base"), beta=0.1, max_steps=3)
+    return str(tmp_path / "base")
+
+
+def test_reference_model_is_used_only_with_beta(make_trainer, saved_start):
+    trainer = make_trainer(model=saved_start, beta=0.1, max_steps=3)
     trainer.train()
     kl = [logs["kl"] for logs in train_logs(trainer)]
     assert kl[0] == pytest.approx(0.0, abs=1e-6)
     assert kl[2] > 1e-5
 
 
-def test_lora_trains_the_adapter_and_not_the_base(make_trainer):
+@pytest.mark.parametrize("policy", ["whole", "new adapter", "trained adapter"])
+def test_kl_in_the_reward_lowers_the_critics_targets_by_k1(
+    policy, make_trainer, start, saved_start
+):
+    trained, _ = start
+    model, peft_config = saved_start, None
+    if policy == "new adapter":
+        peft_config = make_lora()
+    elif policy == "trained adapter":
+        base = type(trained)(trained.config)
+        base.load_state_dict(trained.state_dict())
+        model = get_peft_model(base, LoraConfig(target_modules="all-linear"))
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(parameter, std=0.02)
     trainer = make_trainer(
-        max_steps=3, learning_rate=1e-2, peft_config=LoraConfig(r=4, target_modules="all-linear")
+        model=model, peft_config=peft_config, kl_in_reward_coef=0.5, learning_rate=1e-2, max_steps=2
     )
-    before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+    assert trainer.beta == trainer.args.beta == 0.0
+    batches, compute_loss = [], trainer._compute_loss
+
+    def keep_batch(model, inputs):
+        batches.append(inputs)
+        return compute_loss(model, inputs)
+
+    trainer._compute_loss = keep_batch
+    trainer.train()
+    for batch, has_moved in zip(batches, (False, True), strict=True):
+        mask = batch["action_mask"]
+        k1 = (batch["old_per_token_logps"] - batch["ref_per_token_logps"])[mask]
+        # The reference is where the policy started, also where that is an adapter.
+        assert bool(k1.abs().max() > 1e-3) is has_moved
+        rewards = batch["rewards"].clone()
+        rewards[mask] -= 0.5 * k1
+        # With gamma = lambda = 1 the target is what is still to come.
+        to_come = rewards.flip(1).cumsum(1).flip(1)
+        torch.testing.assert_close(batch["returns"][mask], to_come[mask], rtol=1e-4, atol=1e-5)
+    assert "kl" in train_logs(trainer)[0]
+
+
+def make_lora():
+    torch.manual_seed(0)
+    return LoraConfig(r=4, target_modules="all-linear", lora_dropout=0.3)
+
+
+def test_lora_trains_policy_and_critic_adapters_and_not_the_base(make_trainer):
+    trainer = make_trainer(max_steps=3, learning_rate=1e-2, peft_config=make_lora())
+    assert trainer.critic.critic.own_backbone is None
+    parameters = dict(trainer.model.named_parameters())
+    parameters |= trainer.critic.critic.trained_parameters()
+    before = copy_tensors(parameters.items())
     greedy_before = trainer.rollout(seeds=range(3), num_generations=1, temperature=0)
     trainer.train()
-    for name, parameter in trainer.model.named_parameters():
-        assert torch.equal(parameter, before[name]) is ("lora_" not in name), name
+    for name, parameter in parameters.items():
+        is_trained = "lora_" in name or "value_head" in name
+        assert torch.equal(parameter, before[name]) is not is_trained, name
+    assert sum(f".{ADAPTER_NAME}." in name for name in parameters) > 10
     assert max(logs["sampling_logp_difference"] for logs in train_logs(trainer)) < 1e-4
     # The next rollout is played by the changed adapter: its log-probabilities moved.
     greedy_after = trainer.rollout(seeds=range(3), num_generations=1, temperature=0)
     assert greedy_before[0].prompt_ids == greedy_after[0].prompt_ids
     assert greedy_before[0].logps[0] != pytest.approx(greedy_after[0].logps[0], abs=1e-6)
+
+
+def test_critic_changes_neither_what_the_policy_plays_nor_its_gradient(make_trainer):
+    # With grpo's advantages in place, a LoRA policy learns the same with a critic beside it.
+    collected = []
+    for estimator in ("grpo", "gae"):
+        gradients = KeepGradients(seed=3)
+        trainer = make_trainer(
+            callbacks=[gradients],
+            advantage_estimator=estimator,
+            peft_config=make_lora(),
+            max_steps=3,
+            critic_learning_rate=0.1,
+        )
+        compute_loss = trainer._compute_loss
+
+        def with_advantages_of_one(model, inputs, compute_loss=compute_loss):
+            ones = torch.where(inputs["action_mask"], 1.0, 0.0)
+            return compute_loss(model, {**inputs, "advantages": ones})
+
+        trainer._compute_loss = with_advantages_of_one
+        trainer.train()
+        collected.append(gradients.steps)
+    for without, beside in zip(*collected, strict=True):
+        assert_same_tensors(beside, without, atol=1e-6)
+
+
+def test_critic_warmup_trains_the_critic_alone(make_trainer):
+    trainer = make_trainer(max_steps=2, critic_warmup_steps=2, weight_decay=0.1)
+    policy = copy_tensors(trainer.model.named_parameters())
+    critic = copy_tensors(trainer.critic.critic.trained_parameters().items())
+    trainer.train()
+    assert_same_tensors(dict(trainer.model.named_parameters()), policy, atol=0.0)
+    moved = trainer.critic.critic.trained_parameters()
+    assert all(not torch.equal(moved[name], critic[name]) for name in critic)
+    for logs in train_logs(trainer):
+        assert logs["grad_norm"] == 0.0
+        assert logs["value_loss"] > 0.0
+        assert "policy_loss" not in logs
+    after = make_trainer(max_steps=3, critic_warmup_steps=2)
+    after.train()
+    assert ["policy_loss" in logs for logs in train_logs(after)] == [False, False, True]
+
+
+def test_critic_learning_rate_has_its_own_schedule(make_trainer):
+    trainer = make_trainer(
+        max_steps=4,
+        learning_rate=1e-4,
+        lr_scheduler_type="constant",
+        critic_learning_rate=4e-3,
+        critic_lr_scheduler_type="linear",
+    )
+    trainer.train()
+    logs = train_logs(trainer)
+    assert [x["critic/learning_rate"] for x in logs] == pytest.approx([4e-3, 3e-3, 2e-3, 1e-3])
+    assert {x["learning_rate"] for x in logs} == {1e-4}
+    (default,) = make_trainer(learning_rate=2e-5).critic.optimizer.param_groups
+    assert default["lr"] == pytest.approx(2e-4)
+
+
+def test_bfloat16_autocast_trains_policy_and_critic(make_trainer):
+    trainer = make_trainer(bf16=True, use_cpu=True, max_steps=2)
+    critic = trainer.critic.critic
+    seen = []
+    critic.value_head.register_forward_hook(lambda m, i, o: seen.append((i[0].dtype, o.dtype)))
+    critic.own_backbone.layers[0].mlp.up_proj.register_forward_hook(
+        lambda m, i, o: seen.append(o.dtype)
+    )
+    trainer.train()
+    # The backbone runs in half precision, the head that makes the number does not.
+    assert set(seen) == {torch.bfloat16, (torch.float32, torch.float32)}
+    assert all(math.isfinite(logs["value_loss"]) for logs in train_logs(trainer))
 
 
 def test_model_without_trainable_parameters_is_refused(make_trainer, start):
@@ -301,8 +464,17 @@ def test_model_without_trainable_parameters_is_refused(make_trainer, start):
         make_trainer(model=adapter)
 
 
-def test_resumed_training_equals_uninterrupted_training(make_trainer, tmp_path):
-    options = {"save_strategy": "steps", "save_steps": 2}
+@pytest.mark.parametrize("updates_per_rollout", [1, 4])
+def test_resumed_training_equals_uninterrupted_training(
+    make_trainer, tmp_path, updates_per_rollout
+):
+    # With four updates per rollout, the checkpoint falls between two of them.
+    options = {
+        "save_strategy": "steps",
+        "save_steps": 2,
+        "num_iterations": updates_per_rollout,
+        "learning_rate": 1e-2,
+    }
     whole = make_trainer(max_steps=4, output_dir=str(tmp_path / "whole"), **options)
     torch.manual_seed(11)
     whole.train()
@@ -312,15 +484,26 @@ def test_resumed_training_equals_uninterrupted_training(make_trainer, tmp_path):
     second = make_trainer(max_steps=4, output_dir=str(tmp_path / "parts"), **options)
     torch.manual_seed(99)
     second.train(resume_from_checkpoint=True)
-    assert_same_tensors(
-        dict(second.model.named_parameters()), dict(whole.model.named_parameters()), atol=1e-6
-    )
-    assert second._dealer.num_dealt == whole._dealer.num_dealt == 16
+    tensors = [
+        dict(t.model.named_parameters()) | t.critic.critic.trained_parameters()
+        for t in (second, whole)
+    ]
+    assert_same_tensors(*tensors, atol=1e-6)
+    assert second._dealer.num_dealt == whole._dealer.num_dealt == 16 // updates_per_rollout
+    last = f"train-{4 // updates_per_rollout - 1:05d}.jsonl"
     lines = [
-        (tmp_path / run / "trajectories" / "train-00003.jsonl").read_text(encoding="utf-8")
+        (tmp_path / run / "trajectories" / last).read_text(encoding="utf-8")
         for run in ("whole", "parts")
     ]
     assert lines[0] == lines[1]
+
+
+def test_resume_with_a_critic_needs_one_in_the_checkpoint(make_trainer):
+    options = {"save_strategy": "steps", "save_steps": 1}
+    make_trainer(advantage_estimator="grpo", **options).train()
+    trainer = make_trainer(max_steps=2, **options)
+    with pytest.raises(FileNotFoundError, match="must hold a critic"):
+        trainer.train(resume_from_checkpoint=True)
 
 
 def test_saved_model_loads_and_plays_the_same(make_trainer, tmp_path):
@@ -332,118 +515,12 @@ def test_saved_model_loads_and_plays_the_same(make_trainer, tmp_path):
     assert [t.completion_ids for t in played[0]] == [t.completion_ids for t in played[1]]
 
 
-def test_evaluate_is_repeatable_and_leaves_training_randomness_alone(make_trainer, tmp_path):
-    trainer = make_trainer()
-    torch.manual_seed(5)
-    state = torch.random.get_rng_state()
-    first, second = trainer.evaluate(), trainer.evaluate()
-    assert torch.equal(torch.random.get_rng_state(), state)
-    assert {k: v for k, v in first.items() if "runtime" not in k} == {
-        k: v for k, v in second.items() if "runtime" not in k
-    }
-    for name in ("ragen/Bandit-v0", "ragen/FrozenLake-v0"):
-        stem = f"eval_{name}_success_rate"
-        assert first[f"{stem}_low"] <= first[stem] <= first[f"{stem}_high"]
-        assert first[f"eval_{name}_success_vs_optimal"] == first[stem]
-    (bandit, lake) = sorted((tmp_path / "run" / "trajectories").glob("eval-*.jsonl"))
-    for path in (bandit, lake):
-        records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        assert [r["seed"] for r in records] == list(range(123, 129))
-
-
-def test_evaluate_during_training_does_not_change_training(make_trainer):
-    ends = []
-    for options in (
-        {},
-        {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4},
-    ):
-        trainer = make_trainer(max_steps=2, **options)
-        torch.manual_seed(1)
-        trainer.train()
-        ends.append({n: p.detach() for n, p in trainer.model.named_parameters()})
-    assert_same_tensors(ends[0], ends[1], atol=0.0)
-
-
-def test_evaluate_with_named_environments_and_several_samples(make_trainer):
-    trainer = make_trainer(env=BANDIT, num_generations_eval=3)
-    metrics = trainer.evaluate()
-    assert 0.0 <= metrics["eval_pass@3"] <= 1.0
-    assert metrics["eval_num_episodes"] == 18
-    with pytest.raises(ValueError, match="eval_env"):
-        trainer.evaluate(eval_dataset=[1])
-
-
-def test_rollout_groups_share_the_start_and_differ_in_luck(make_trainer):
-    trainer = make_trainer(env=BANDIT)
-    trajectories = trainer.rollout(seeds=[5, 5, 6], num_generations=24, temperature=1.0)
-    assert [t.group_id for t in trajectories] == [0] * 24 + [1] * 24 + [2] * 24
-    first = {tuple(t.prompt_ids) for t in trajectories[:48]}
-    assert len(first) == 1
-    paid = {sum(t.turn_rewards) for t in trajectories if t.success}
-    assert paid == {0.0, 1.0}
-
-
-def test_rollout_deals_seeds_round_robin_over_environments(make_trainer):
-    trainer = make_trainer()
-    trajectories = trainer.rollout(seeds=range(4), num_generations=1, temperature=1.0)
-    lake, bandit = "ragen/FrozenLake-v0", "ragen/Bandit-v0"
-    assert [t.env_id for t in trajectories] == [bandit, lake, bandit, lake]
-    other = trainer.rollout("ragen/Sokoban-v0", seeds=[1, 2], num_generations=2, temperature=1.0)
-    assert [(t.env_id, t.seed) for t in other] == [("ragen/Sokoban-v0", s) for s in (1, 1, 2, 2)]
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("seeds", {"seeds": [-1]}),
-        ("seeds", {"seeds": 5}),
-        ("num_generations", {"num_generations": 0}),
-        ("temperature", {"temperature": -1.0}),
-    ],
-)
-def test_rollout_refuses_what_no_rollout_could_mean(make_trainer, name, arguments):
-    trainer = make_trainer(env=BANDIT)
-    with pytest.raises(ValueError, match=f"`{name}` must be"):
-        trainer.rollout(**{"seeds": [1], "num_generations": 1, "temperature": 1.0, **arguments})
-    assert trainer.rollout(seeds=[], num_generations=2, temperature=1.0) == []
-
-
 def test_training_stops_with_a_message_when_the_loss_is_not_finite(make_trainer):
     trainer = make_trainer(max_steps=2)
     with torch.no_grad():
         trainer.model.model.norm.weight.fill_(float("inf"))
     with pytest.raises((FloatingPointError, RuntimeError)):
         trainer.train()
-
-
-def test_environment_failure_in_training_names_environment_seed_and_turn(make_trainer):
-    def failing():
-        return ScriptedTextEnv([Step(reward=math.nan)])
-
-    trainer = make_trainer(env=failing)
-    with pytest.raises(RuntimeError, match=r"seed 10000 .*turn \d"):
-        trainer.train()
-
-
-def test_custom_environment_trains_from_a_callable(make_trainer):
-    def lake():
-        return gym.make("ragen/FrozenLake-v0", is_slippery=False, size=(3, 3))
-
-    trainer = make_trainer(env=lake)
-    trainer.train()
-    assert train_logs(trainer)[0]["rollout/turns"] >= 1
-
-
-def test_constructor_refuses_what_cannot_work(make_trainer, start):
-    trained, tokenizer = start
-    with pytest.raises(ValueError, match="`env` must be given"):
-        StarPOTrainer(trained, processing_class=tokenizer)
-    with pytest.raises(TypeError, match="`args` must be a `StarPOConfig`"):
-        StarPOTrainer(trained, {"max_steps": 1}, env=BANDIT, processing_class=tokenizer)
-    with pytest.raises(ValueError, match="`max_trajectory_tokens` must be at most 4096"):
-        make_trainer(max_trajectory_tokens=5000)
-    with pytest.raises(ValueError, match="first prompt has"):
-        make_trainer(max_trajectory_tokens=40).train()
 
 
 def test_describe_says_what_one_iteration_is(make_trainer):

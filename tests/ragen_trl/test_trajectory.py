@@ -115,9 +115,23 @@ def test_trajectory_record_holds_counts_instead_of_tokens():
         "actions": ("Up", "Down"),
         "executed_actions": ("Up",),
         "is_valid": False,
+        "state": "",
         "reward": -2.0,
         "format_penalty": -0.1,
         "action_tokens": 1,
     }
     assert [turn["action_tokens"] for turn in turns] == [2, 1]
     assert json.loads(json.dumps(make_trajectory().to_record()))["turns"][0]["reply"] == "a"
+
+
+def test_trajectory_rewards_by_turn_hold_the_penalties():
+    trajectory = make_trajectory()
+    expected = [
+        reward + penalty
+        for reward, penalty in zip(
+            trajectory.turn_rewards, trajectory.format_penalties, strict=True
+        )
+    ]
+    assert trajectory.rewards_by_turn == pytest.approx(expected)
+    assert trajectory.format_penalties[1] != 0
+    assert sum(trajectory.rewards_by_turn) == pytest.approx(trajectory.total_reward)

@@ -12,9 +12,12 @@ from packaging.requirements import Requirement
 from trl import GRPOTrainer
 
 from ragen_trl import StarPOTrainer, trl_compat
+from ragen_trl.playing_trainer import PlayingTrainer
 from ragen_trl.trl_compat import CALLS, OVERRIDES
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+OURS = (PlayingTrainer, StarPOTrainer)
+OWN = set(vars(PlayingTrainer)) | set(vars(StarPOTrainer))
 # Class attributes with which a TRL trainer names itself.
 LABELS = {"_tag_names", "_name", "_paper"}
 
@@ -32,7 +35,7 @@ def test_overridden_methods_have_the_listed_parameters_on_both_sides(name):
 
 
 def test_the_trainer_overrides_exactly_what_is_listed():
-    own = {name for name in vars(StarPOTrainer) if not name.startswith("__")}
+    own = {name for name in OWN if not name.startswith("__")}
     assert {name for name in own if hasattr(GRPOTrainer, name)} == set(OVERRIDES) | LABELS
 
 
@@ -43,28 +46,33 @@ def test_called_methods_begin_with_the_listed_parameters(name):
 
 
 class Names:
-    """Attributes of `self` in the source of a class, by what is done with them."""
+    """Attributes of `self` in the source of classes, by what is done with them."""
 
-    def __init__(self, cls):
-        module = ast.parse(inspect.getsource(inspect.getmodule(cls)))
-        (node,) = [
-            n for n in ast.walk(module) if isinstance(n, ast.ClassDef) and n.name == cls.__name__
-        ]
+    def __init__(self, *classes):
+        nodes = [node for cls in classes for node in self.walk(cls)]
         attributes = [
             n
-            for n in ast.walk(node)
+            for n in nodes
             if isinstance(n, ast.Attribute) and ast.unparse(n.value) in ("self", "super()")
         ]
         self.assigned = {n.attr for n in attributes if isinstance(n.ctx, ast.Store)}
         self.read = {n.attr for n in attributes if isinstance(n.ctx, ast.Load)}
         self.called = {
-            n.func.attr for n in ast.walk(node) if isinstance(n, ast.Call) and n.func in attributes
+            n.func.attr for n in nodes if isinstance(n, ast.Call) and n.func in attributes
         }
+
+    @staticmethod
+    def walk(cls):
+        module = ast.parse(inspect.getsource(inspect.getmodule(cls)))
+        (node,) = [
+            n for n in ast.walk(module) if isinstance(n, ast.ClassDef) and n.name == cls.__name__
+        ]
+        return list(ast.walk(node))
 
 
 @pytest.fixture(scope="module")
 def ours():
-    return Names(StarPOTrainer)
+    return Names(*OURS)
 
 
 @pytest.fixture(scope="module")
@@ -76,21 +84,21 @@ def assigned_by_bases():
 
 def test_private_methods_of_trl_that_are_called_are_exactly_the_listed_ones(ours):
     private = {name for name in ours.called if name.startswith("_") and hasattr(GRPOTrainer, name)}
-    own = set(vars(StarPOTrainer))
-    assert private - own == set(CALLS)
+    assert private - OWN == set(CALLS)
 
 
 def test_attributes_taken_from_trl_exist_there(ours, assigned_by_bases):
-    taken = ours.read - ours.assigned - set(vars(StarPOTrainer))
+    taken = ours.read - ours.assigned - OWN
     assert len(taken) > 20
     missing = {name for name in taken if not hasattr(GRPOTrainer, name)} - assigned_by_bases
     assert missing == set()
 
 
 def test_attributes_of_our_own_do_not_overwrite_those_of_trl(ours, assigned_by_bases):
-    # `evaluate` passes on the control that the callbacks return, as transformers does.
-    assert ours.assigned & assigned_by_bases == {"control"}
-    assert set(vars(StarPOTrainer)) & assigned_by_bases == set()
+    # `evaluate` passes on the control that the callbacks return, as transformers does; `beta` was
+    # that of the KL in the reward while TRL loaded the reference.
+    assert ours.assigned & assigned_by_bases == {"beta", "control"}
+    assert OWN & assigned_by_bases == set()
     assert {name for name in ours.assigned if hasattr(GRPOTrainer, name)} == set()
 
 
@@ -103,6 +111,7 @@ def test_attributes_of_our_own_do_not_overwrite_those_of_trl(ours, assigned_by_b
             {"model", "accelerator", "generation_kwargs", "gradient_checkpointing_kwargs"},
         ),
         ("use_adapter", {"model", "adapter_name"}),
+        ("disable_dropout_in_model", {"model"}),
     ],
 )
 def test_helpers_taken_from_trl_have_the_parameters_that_are_used(name, used):

@@ -3,9 +3,8 @@ import math
 import pytest
 import torch
 
-from ragen_trl.collation import Row
 from ragen_trl.update import LossParts, build_micro_batches, starpo_loss, update_metrics
-from tests.episodes import make_trajectory
+from tests.episodes import make_row, make_trajectory
 
 PLAIN = {"epsilon_low": 0.2, "epsilon_high": 0.28, "entropy_coef": 0.0, "beta": 0.0}
 
@@ -17,15 +16,16 @@ RATIOS = [[1.1, 1.5], [0.7]]
 ADVANTAGES = [1.0, -1.0]
 
 
-def hand_batch(loss_type="dapo", ratios=RATIOS, advantages=ADVANTAGES):
+def hand_batch(loss_type="dapo", ratios=RATIOS, advantages=ADVANTAGES, loss_scale=1.0):
     rows = [
-        Row(make_trajectory([5], [6] * len(row), logps=[-1.0] * len(row)), advantage)
+        make_row(make_trajectory([5], [6] * len(row), logps=[-1.0] * len(row)), advantage)
         for row, advantage in zip(ratios, advantages, strict=True)
     ]
     # The rows are sorted by their length; the longer one comes last.
     (batch,) = build_micro_batches(
         rows,
         loss_type=loss_type,
+        loss_scale=loss_scale,
         max_tokens=20,
         num_micro_batches=1,
         process_index=0,
@@ -81,6 +81,24 @@ def test_starpo_loss_clip_sides(advantage, ratio, low, high):
     loss.backward()
     is_trained = advantage != 0 and not low and not high
     assert (logps.grad != 0).all() == is_trained
+
+
+@pytest.mark.parametrize("scale", [0.25, 0.5])
+def test_loss_scale_multiplies_every_weight(scale):
+    _, plain = hand_batch()
+    _, scaled = hand_batch(loss_scale=scale)
+    assert (scaled["loss_weights"] / plain["loss_weights"]).tolist() == pytest.approx([scale] * 2)
+
+
+def test_starpo_loss_recorded_old_logps_are_compared_with_those_now():
+    logps, batch = hand_batch(ratios=[[2.0]], advantages=[1.0])
+    batch["old_per_token_logps"] = batch["sampling_per_token_logps"]
+    _, parts = starpo_loss(logps, torch.zeros_like(logps), batch, **PLAIN)
+    assert parts.logp_difference.item() == pytest.approx(math.log(2))
+    assert not parts.logp_difference.requires_grad
+    batch["old_per_token_logps"] = batch["sampling_per_token_logps"].clone()
+    _, parts = starpo_loss(logps, torch.zeros_like(logps), batch, **PLAIN)
+    assert parts.logp_difference.item() == 0.0
 
 
 def test_starpo_loss_without_old_logps_takes_a_ratio_of_one():

@@ -2,11 +2,12 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 import torch
 
-from ragen_trl.collation import Row, collate
+from ragen_trl.collation import collate
 from ragen_trl.update import (
     ROW_WEIGHT_KINDS,
     LossParts,
@@ -14,7 +15,7 @@ from ragen_trl.update import (
     starpo_loss,
     update_metrics,
 )
-from tests.episodes import make_trajectory
+from tests.episodes import make_row, make_trajectory
 from tests.reference.batches import GARBAGE
 
 PAD, VOCABULARY = 0, 11
@@ -57,7 +58,7 @@ def make_rows(count, *, seed=0):
             action_mask=mask,
             logps=[-2 * rng.random() if m else 0.0 for m in mask],
         )
-        rows.append(Row(trajectory, advantage=rng.uniform(-2, 2)))
+        rows.append(make_row(trajectory, rng.uniform(-2, 2)))
     return rows
 
 
@@ -177,7 +178,7 @@ def test_build_micro_batches_weighs_over_the_whole_update_not_over_the_share():
 def run_with_garbage(name, value):
     """One batch with both kinds of unsampled tokens, environment text and padding."""
     rows = make_rows(5, seed=2)
-    batch = collate([Row(r.trajectory, r.advantage, 0.1) for r in rows], pad_token_id=PAD)
+    batch = collate([replace(r, weight=0.1) for r in rows], pad_token_id=PAD)
     mask = batch["action_mask"]
     generator = torch.Generator().manual_seed(0)
 

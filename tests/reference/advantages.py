@@ -19,12 +19,15 @@ def has_no_variance(group, tolerance=1e-6):
 def group_advantages(returns, group_ids, kind, eps):
     groups = members(returns, group_ids)
     advantages = []
-    for value, group_id in zip(returns, group_ids, strict=True):
-        group = groups[group_id]
+    for row, (value, group_id) in enumerate(zip(returns, group_ids, strict=True)):
+        group = returns if kind == "reinforce_pp" else groups[group_id]
         if has_no_variance(group):
             advantages.append(0.0)
         elif kind == "dr_grpo":
             advantages.append(value - statistics.mean(group))
+        elif kind == "rloo":
+            others = [r for i, r in enumerate(returns) if group_ids[i] == group_id and i != row]
+            advantages.append(value - statistics.mean(others))
         else:
             advantages.append((value - statistics.mean(group)) / (statistics.stdev(group) + eps))
     return advantages

@@ -1,6 +1,7 @@
 """Losses, weights and ratios from their definitions, on nested lists."""
 
 import math
+import statistics
 
 
 def clipped_policy_loss(logps, old_logps, advantages, mask, epsilon_low, epsilon_high):
@@ -58,3 +59,46 @@ def importance_weights(old_logps, sampling_logps, mask, mode, clip_min, clip_max
             row.append(weight if is_sampled else 0.0)
         weights.append(row)
     return weights
+
+
+def kl(logps, ref_logps, mask, name):
+    estimators = {
+        "kl_k1": lambda ratio: -math.log(ratio),
+        "kl_k2": lambda ratio: math.log(ratio) ** 2 / 2,
+        "kl_k3": lambda ratio: ratio - 1 - math.log(ratio),
+    }
+    return [
+        [
+            estimators[name](math.exp(ref) / math.exp(logp)) if is_sampled else 0.0
+            for logp, ref, is_sampled in zip(*rows, strict=True)
+        ]
+        for rows in zip(logps, ref_logps, mask, strict=True)
+    ]
+
+
+def clipped_value_loss(values, old_values, returns, mask, clip_range):
+    """Losses and clip flags; zero and false where the mask is false."""
+    losses, flags = [], []
+    for rows in zip(values, old_values, returns, mask, strict=True):
+        losses.append([])
+        flags.append([])
+        for value, old_value, target, is_sampled in zip(*rows, strict=True):
+            clipped = min(max(value, old_value - clip_range), old_value + clip_range)
+            free_error, clipped_error = (value - target) ** 2, (clipped - target) ** 2
+            losses[-1].append(0.5 * max(free_error, clipped_error) if is_sampled else 0.0)
+            flags[-1].append(is_sampled and clipped_error > free_error)
+    return losses, flags
+
+
+def explained_variance(values, returns, mask):
+    pairs = [
+        (value, target)
+        for rows in zip(values, returns, mask, strict=True)
+        for value, target, counts in zip(*rows, strict=True)
+        if counts
+    ]
+    targets = [target for _, target in pairs]
+    if len(set(targets)) < 2:
+        return 0.0
+    errors = [target - value for value, target in pairs]
+    return 1 - statistics.pvariance(errors) / statistics.pvariance(targets)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from ragen_trl.functional import group_advantages, has_no_variance
 from tests.reference import advantages as reference
 
-KINDS = ("grpo", "dr_grpo")
+KINDS = ("grpo", "dr_grpo", "rloo", "reinforce_pp")
+GROUP_KINDS = ("grpo", "dr_grpo", "rloo")
 # Floating-point noise of sums of rewards, which no estimator may take for a signal.
 CONSTANT_GROUPS = [
     [0.15] * 8,
@@ -46,7 +47,45 @@ def test_group_advantages_grpo_divides_by_sample_std_plus_eps():
     assert advantages.tolist() == pytest.approx([-0.8, -other, 0.0, other, 0.8], abs=1e-12)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def test_group_advantages_rloo_leaves_the_row_itself_out():
+    # Group 5: 1 - (2 + 3) / 2, 2 - (1 + 3) / 2, 3 - (1 + 2) / 2. Group 1: 0 - 1 and 1 - 0.
+    returns = torch.tensor([1.0, 0.0, 2.0, 1.0, 3.0])
+    group_ids = torch.tensor([5, 1, 5, 1, 5])
+    advantages = group_advantages(returns, group_ids, kind="rloo")
+    assert advantages.tolist() == [-1.5, -1.0, 0.0, 1.0, 1.5]
+
+
+def test_group_advantages_reinforce_pp_standardizes_the_batch():
+    # Mean 2; squares 1 + 4 + 0 + 1 + 4 = 10 over n - 1 = 4, std sqrt(2.5).
+    returns = torch.tensor([1.0, 0.0, 2.0, 3.0, 4.0], dtype=torch.float64)
+    group_ids = torch.tensor([5, 1, 5, 1, 5])
+    advantages = group_advantages(returns, group_ids, kind="reinforce_pp", eps=0.25)
+    scale = math.sqrt(2.5) + 0.25
+    assert advantages.tolist() == pytest.approx(
+        [-1 / scale, -2 / scale, 0.0, 1 / scale, 2 / scale], abs=1e-12
+    )
+
+
+def test_group_advantages_reinforce_pp_ignores_the_groups():
+    # Groups without variance in a batch with variance: the others learn nothing from them.
+    returns, group_ids = torch.tensor([0.0, 0.0, 1.0, 1.0]), torch.tensor([0, 0, 1, 1])
+    expected = group_advantages(returns, torch.arange(4), kind="reinforce_pp")
+    assert group_advantages(returns, group_ids, kind="reinforce_pp").tolist() == expected.tolist()
+    assert expected.tolist() == pytest.approx([-0.8659, -0.8659, 0.8659, 0.8659], abs=1e-4)
+    for kind in GROUP_KINDS:
+        assert group_advantages(returns, group_ids, kind=kind).tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize("batch", CONSTANT_GROUPS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_group_advantages_reinforce_pp_without_variance_are_exactly_zero(batch, dtype):
+    returns = torch.tensor(batch, dtype=dtype)
+    group_ids = torch.arange(len(batch)) // 2
+    advantages = group_advantages(returns, group_ids, kind="reinforce_pp", eps=0.0)
+    assert advantages.tolist() == [0.0] * len(batch)
+
+
+@pytest.mark.parametrize("kind", GROUP_KINDS)
 @pytest.mark.parametrize("group", CONSTANT_GROUPS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_group_advantages_without_variance_are_exactly_zero(group, kind, dtype):
@@ -90,7 +129,7 @@ def test_has_no_variance_follows_the_order_of_unique_ids():
     assert has_no_variance(returns, group_ids, tolerance=1.0).tolist() == [True, True, True]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", GROUP_KINDS)
 def test_group_advantages_single_member_is_zero(kind):
     advantages = group_advantages(torch.tensor([5.0, 1.0, 3.0]), torch.tensor([0, 1, 1]), kind=kind)
     assert advantages[0] == 0.0
@@ -119,7 +158,17 @@ def test_group_advantages_permuted_rows_are_permuted_exactly(kind, pairs, order)
     assert permuted.tolist() == advantages[permutation].tolist()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@settings(derandomize=True, max_examples=30, deadline=None)
+@given(pairs=rows, constant=st.integers(-50, 50))
+def test_group_advantages_reinforce_pp_sums_to_zero_and_knows_no_offset(pairs, constant):
+    returns, group_ids = tensors(pairs)
+    advantages = group_advantages(returns, group_ids, kind="reinforce_pp")
+    assert advantages.sum().item() == pytest.approx(0, abs=1e-9)
+    shifted = group_advantages(returns + constant, group_ids, kind="reinforce_pp")
+    torch.testing.assert_close(shifted, advantages, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", GROUP_KINDS)
 @settings(derandomize=True, max_examples=30, deadline=None)
 @given(pairs=rows)
 def test_group_advantages_sum_to_zero_in_every_group(kind, pairs):
@@ -129,7 +178,7 @@ def test_group_advantages_sum_to_zero_in_every_group(kind, pairs):
         assert advantages[group_ids == group].sum().item() == pytest.approx(0, abs=1e-10)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", GROUP_KINDS)
 @settings(derandomize=True, max_examples=30, deadline=None)
 @given(pairs=rows, constants=st.lists(st.integers(-50, 50), min_size=4, max_size=4))
 def test_group_advantages_constant_added_to_a_group_changes_nothing(kind, pairs, constants):
@@ -182,8 +231,8 @@ def test_group_advantages_of_any_order_belong_to_their_rows(order):
 
 def test_group_advantages_wrong_arguments_raise():
     returns, group_ids = torch.zeros(2), torch.zeros(2, dtype=torch.long)
-    with pytest.raises(ValueError, match="`kind` must be one of 'grpo', 'dr_grpo', got 'rloo'"):
-        group_advantages(returns, group_ids, kind="rloo")
+    with pytest.raises(ValueError, match="'rloo', 'reinforce_pp', got 'remax'"):
+        group_advantages(returns, group_ids, kind="remax")
     with pytest.raises(ValueError, match="`eps` must be at least 0, got -1"):
         group_advantages(returns, group_ids, kind="grpo", eps=-1.0)
     with pytest.raises(ValueError, match="`tolerance` must be at least 0, got nan"):

@@ -8,6 +8,14 @@ from hypothesis import strategies as st
 from ragen_trl.functional import group_scores, select_groups
 from tests.reference import filtering as reference
 
+KINDS = (
+    "reward_std",
+    "reward_mean",
+    "reward_sum",
+    "entropy",
+    "entropy_variance",
+    "response_length",
+)
 score_lists = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0, 2.0]), min_size=1, max_size=12)
 ratios = st.integers(1, 100).map(lambda n: n / 100)
 
@@ -20,39 +28,64 @@ def test_group_scores_are_sample_stds_by_ascending_id():
     assert scores.dtype == torch.float32
 
 
-@pytest.mark.parametrize(("value", "size"), [(0.15, 8), (-0.1, 16), (10.9, 16), (0.1, 6), (3.0, 1)])
-def test_group_scores_of_equal_returns_are_exactly_zero(value, size):
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        # Id -2 (rows 1, 3) holds 4 and 2, id 9 (rows 0, 2, 4) holds 0, 3 and 6.
+        ("reward_mean", [3.0, 3.0]),
+        ("reward_sum", [6.0, 9.0]),
+        ("entropy", [3.0, 3.0]),
+        ("entropy_variance", [2.0, 9.0]),
+        ("response_length", [3.0, 3.0]),
+    ],
+)
+def test_group_scores_of_each_kind_hand_worked(kind, expected):
+    quantity = torch.tensor([0.0, 4.0, 3.0, 2.0, 6.0])
+    scores = group_scores(quantity, torch.tensor([9, -2, 9, -2, 9]), kind=kind)
+    assert scores.tolist() == pytest.approx(expected, rel=1e-6)
+    assert scores.dtype == torch.float32
+
+
+@pytest.mark.parametrize("kind", ["reward_std", "entropy_variance"])
+@pytest.mark.parametrize(
+    ("value", "size"), [(0.15, 8), (0.15, 16), (-0.1, 16), (10.9, 16), (0.1, 6), (3.0, 1)]
+)
+def test_group_scores_of_equal_returns_are_exactly_zero(value, size, kind):
+    # float32's own std of these groups is about 1e-8, and a filter that asks `> 0` keeps them.
     returns = torch.tensor([value] * size + [0.0, 1.0])
-    scores = group_scores(returns, torch.tensor([0] * size + [1, 1]))
+    scores = group_scores(returns, torch.tensor([0] * size + [1, 1]), kind=kind)
     assert scores[0].item() == 0.0
-    assert scores[1].item() == pytest.approx(math.sqrt(0.5))
+    assert scores[1].item() == pytest.approx(0.5 if kind == "entropy_variance" else math.sqrt(0.5))
 
 
-@settings(derandomize=True, max_examples=40, deadline=None)
+@pytest.mark.parametrize("kind", KINDS)
+@settings(derandomize=True, max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.floats(-10, 10), st.integers(-2, 2)), min_size=1, max_size=14))
-def test_group_scores_equal_definition(pairs):
+def test_group_scores_equal_definition(kind, pairs):
     returns, group_ids = map(list, zip(*pairs, strict=True))
-    scores = group_scores(torch.tensor(returns).double(), torch.tensor(group_ids))
+    scores = group_scores(torch.tensor(returns).double(), torch.tensor(group_ids), kind=kind)
     returns = torch.tensor(returns).double().tolist()
-    assert scores.tolist() == pytest.approx(reference.group_scores(returns, group_ids), abs=1e-9)
+    expected = reference.group_scores(returns, group_ids, kind)
+    assert scores.tolist() == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @settings(derandomize=True, max_examples=30, deadline=None)
 @given(
     returns=st.lists(st.sampled_from([-0.3, 0.1, 0.7, 10.9]), min_size=4, max_size=4),
     order=st.permutations(range(8)),
 )
-def test_group_scores_of_the_same_returns_are_equal_in_any_row_order(returns, order):
+def test_group_scores_of_the_same_returns_are_equal_in_any_row_order(kind, returns, order):
     # Two groups with the same returns must tie exactly, or row order would pick the group.
     values = torch.tensor(returns * 2, dtype=torch.float64)[list(order)]
     group_ids = torch.tensor([0] * 4 + [1] * 4)[list(order)]
-    scores = group_scores(values, group_ids)
+    scores = group_scores(values, group_ids, kind=kind)
     assert scores[0].item() == scores[1].item()
 
 
 def test_group_scores_unknown_kind_raises():
-    with pytest.raises(ValueError, match="`kind` must be 'reward_std', got 'entropy'"):
-        group_scores(torch.zeros(2), torch.zeros(2).long(), kind="entropy")
+    with pytest.raises(ValueError, match=r"`kind` must be one of 'reward_std', .*, got 'std'"):
+        group_scores(torch.zeros(2), torch.zeros(2).long(), kind="std")
 
 
 def test_group_scores_unscored_trajectory_raises():
@@ -87,6 +120,17 @@ def test_select_groups_top_k_keeps_floor_of_ratio_and_at_least_one(value, num_gr
     assert kept.tolist() == list(range(num_groups - num_kept, num_groups))
 
 
+def test_select_groups_forced_stds_keep_exactly_the_uncertain_group():
+    # Four groups of two: a std of s needs returns that lie s * sqrt(2) apart.
+    stds = [0.0, 0.5, 0.1, 0.0]
+    returns = torch.tensor([part for std in stds for part in (0.15, 0.15 + std * math.sqrt(2))])
+    scores = group_scores(returns, torch.arange(4).repeat_interleave(2))
+    assert scores.tolist() == pytest.approx(stds, abs=1e-6)
+    for include_zero in (True, False):
+        kept = select_groups(scores, method="top_k", value=0.25, include_zero=include_zero)
+        assert kept.tolist() == [1]
+
+
 def test_select_groups_ties_go_to_the_lower_index():
     # Longer than the blocks within which an unstable sort happens to keep the order.
     scores = torch.ones(200)
@@ -114,7 +158,7 @@ def test_select_groups_equals_definition(scores, value, include_zero):
     kept = select_groups(
         torch.tensor(scores), method="top_k", value=value, include_zero=include_zero
     )
-    assert kept.tolist() == reference.select_top_k(scores, value, include_zero)
+    assert kept.tolist() == reference.select_groups(scores, "top_k", value, include_zero)
 
 
 @settings(derandomize=True, max_examples=30, deadline=None)
@@ -134,15 +178,16 @@ def test_select_groups_filter_follows_groups_when_rows_are_shuffled():
         assert torch.unique(group_ids)[kept].tolist() == [4]
 
 
+@pytest.mark.parametrize("method", ["top_k", "top_p", "top_p_softmax"])
 @pytest.mark.parametrize("value", [0.0, -0.5, 1.5, math.nan])
-def test_select_groups_ratio_out_of_range_raises(value):
-    with pytest.raises(ValueError, match=r"`value` must be in \(0, 1\], got"):
-        select_groups(torch.ones(3), value=value)
+def test_select_groups_ratio_out_of_range_raises(method, value):
+    with pytest.raises(ValueError, match=rf"`value` must be in \(0, 1\] for '{method}', got"):
+        select_groups(torch.ones(3), method=method, value=value)
 
 
 def test_select_groups_unknown_method_raises():
-    with pytest.raises(ValueError, match="`method` must be 'top_k', got 'top_p'"):
-        select_groups(torch.ones(3), method="top_p", value=0.5)
+    with pytest.raises(ValueError, match=r"`method` must be one of 'top_k', .*, got 'soft'"):
+        select_groups(torch.ones(3), method="soft", value=0.5)
 
 
 @pytest.mark.parametrize("scores", [torch.tensor([]), torch.ones(2, 2)])

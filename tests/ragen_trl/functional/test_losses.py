@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragen_trl.functional import clipped_policy_loss, kl_k3
+from ragen_trl.functional import clipped_policy_loss
 from tests.reference import losses as reference
 from tests.reference.batches import GARBAGE, batches, padded
 
@@ -176,19 +176,17 @@ def test_clipped_policy_loss_bfloat16_is_computed_in_float32():
 
 @quick
 @given(batch=batches(), order=st.randoms(use_true_random=False))
-def test_losses_permuted_rows_are_permuted(batch, order):
+def test_clipped_policy_loss_permuted_rows_are_permuted(batch, order):
     permutation = list(range(len(batch[0])))
     order.shuffle(permutation)
     shuffled = [x[permutation] for x in batch]
     loss = clipped_policy_loss(*batch, **EPSILONS).per_token_loss
-    kl = kl_k3(batch[0], batch[1], batch[3])
     assert torch.equal(clipped_policy_loss(*shuffled, **EPSILONS).per_token_loss, loss[permutation])
-    assert torch.equal(kl_k3(shuffled[0], shuffled[1], shuffled[3]), kl[permutation])
 
 
 @quick
 @given(batch=batches())
-def test_losses_extra_padding_adds_zeros_only(batch):
+def test_clipped_policy_loss_extra_padding_adds_zeros_only(batch):
     logps, old_logps, advantages, action_mask = (
         padded(x, False if x.dtype == torch.bool else NAN) for x in batch
     )
@@ -196,8 +194,6 @@ def test_losses_extra_padding_adds_zeros_only(batch):
     short_loss = clipped_policy_loss(*batch, **EPSILONS)
     for wide, short in zip(loss, short_loss, strict=True):
         assert torch.equal(wide, padded(short, 0))
-    kl = kl_k3(logps, old_logps, action_mask)
-    assert torch.equal(kl, padded(kl_k3(batch[0], batch[1], batch[3]), 0.0))
 
 
 def test_clipped_policy_loss_wrong_arguments_raise():
@@ -219,53 +215,3 @@ def test_clipped_policy_loss_advantages_of_other_shape_raise(shape):
     x, mask = torch.zeros(2, 3), torch.ones(2, 3, dtype=torch.bool)
     with pytest.raises(ValueError, match="`advantages` must have the shape"):
         clipped_policy_loss(x, x, torch.zeros(shape), mask, **EPSILONS)
-
-
-def test_kl_k3_hand_worked():
-    # d = ln 2: 2 - ln 2 - 1. d = -ln 2: 0.5 + ln 2 - 1. d = 0: 0.
-    log_2 = math.log(2)
-    logps = torch.tensor([[0.0, log_2, -1.0, 0.0]], dtype=torch.float64)
-    ref_logps = torch.tensor([[log_2, 0.0, -1.0, 3.0]], dtype=torch.float64)
-    kl = kl_k3(logps, ref_logps, torch.tensor([[True, True, True, False]]))
-    assert kl.tolist()[0] == pytest.approx([1 - log_2, log_2 - 0.5, 0.0, 0.0], abs=1e-12)
-
-
-def test_kl_k3_mean_over_the_policy_is_the_kl_divergence():
-    policy = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
-    ref_policy = torch.tensor([0.2, 0.2, 0.6], dtype=torch.float64)
-    kl = kl_k3(policy.log()[None], ref_policy.log()[None], torch.ones(1, 3, dtype=torch.bool))
-    expected = sum(
-        p * math.log(p / q) for p, q in zip([0.5, 0.3, 0.2], [0.2, 0.2, 0.6], strict=True)
-    )
-    assert (kl[0] * policy).sum().item() == pytest.approx(expected, abs=1e-12)
-
-
-def test_kl_k3_gradient_is_one_minus_exp_of_difference():
-    # d/dlogp (exp(ref - logp) - (ref - logp) - 1) = 1 - exp(ref - logp); with ref = ln 3: -2.
-    ref_logps = torch.tensor([[math.log(3)]], requires_grad=True)
-    logps = torch.zeros(1, 1, requires_grad=True)
-    kl_k3(logps, ref_logps, torch.tensor([[True]])).sum().backward()
-    assert logps.grad.item() == pytest.approx(-2.0)
-    assert ref_logps.grad is None
-
-
-def test_kl_k3_of_close_policies_keeps_its_digits():
-    # d^2 / 2 at d = 1e-4; exp(d) - d - 1 in float32 would be off by more than the result.
-    kl = kl_k3(torch.zeros(1, 1), torch.full((1, 1), 1e-4), torch.tensor([[True]]))
-    assert kl.item() == pytest.approx(5e-9, rel=1e-3)
-
-
-@pytest.mark.parametrize("garbage", GARBAGE)
-@quick
-@given(batch=batches())
-def test_kl_k3_garbage_at_unsampled_tokens_changes_nothing(garbage, batch):
-    logps, ref_logps, _, mask = batch
-    kl = kl_k3(logps, ref_logps, mask)
-    grad = gradient(lambda x: kl_k3(x, ref_logps, mask), logps)
-    dirty_logps = torch.where(mask, logps, garbage)
-    dirty_ref_logps = torch.where(mask, ref_logps, garbage)
-    for new, ref in ((dirty_logps, ref_logps), (logps, dirty_ref_logps)):
-        assert torch.equal(kl_k3(new, ref, mask), kl)
-        assert torch.equal(gradient(lambda x, ref=ref: kl_k3(x, ref, mask), new), grad)
-    assert (kl >= 0).all()
-    assert not kl[~mask].any()

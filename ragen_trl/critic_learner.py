@@ -1,0 +1,220 @@
+"""How the critic learns: its loss, its optimizer and schedule, its part of a checkpoint."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from accelerate import Accelerator
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import Trainer, get_scheduler
+
+from ragen_trl.critic import Critic
+from ragen_trl.functional import clipped_value_loss, masked_sum
+from ragen_trl.starpo_config import StarPOConfig
+
+WEIGHTS_FILE = "critic.safetensors"
+OPTIMIZER_FILE = "critic_optimizer.pt"
+# Of `learning_rate`, as in RAGEN: 1e-6 and 1e-5, with LoRA 1e-5 and 1e-4.
+DEFAULT_RATE_FACTOR = 10.0
+
+
+class ValueParts(NamedTuple):
+    """Sums over the sampled tokens of a micro-batch; sums of several add up.
+
+    Attributes:
+        value_loss: Clipped squared error, weighted as in the loss.
+        clipped: Tokens whose value left the clip range.
+        returns: Targets.
+        squared_returns: Their squares.
+        errors: Targets minus values.
+        squared_errors: Their squares.
+        num_tokens: Sampled tokens.
+    """
+
+    value_loss: Tensor
+    clipped: Tensor
+    returns: Tensor
+    squared_returns: Tensor
+    errors: Tensor
+    squared_errors: Tensor
+    num_tokens: Tensor
+
+
+def value_loss(
+    values: Tensor, batch: Mapping[str, Tensor], *, clip_range: float
+) -> tuple[Tensor, ValueParts]:
+    """Compute one micro-batch's part of the update's value loss, and its parts.
+
+    loss = sum_i w_i sum_t clipped squared error, over sampled tokens, with the weights of the
+    policy's loss, so that the parts of all micro-batches and processes add up.
+
+    Args:
+        values: Values now. Shape `(B, T)`.
+        batch: A batch of `collate` with `old_values` and `returns`.
+        clip_range: See `clipped_value_loss`.
+    """
+    mask, returns = batch["action_mask"], batch["returns"]
+    loss = clipped_value_loss(values, batch["old_values"], returns, mask, clip_range=clip_range)
+    weighted = (loss.per_token_loss * batch["loss_weights"].unsqueeze(1)).sum()
+    # Variances are differences of these sums; float32 would leave rounding errors of them.
+    returns, errors = returns.double(), returns.double() - values.detach().double()
+    parts = ValueParts(
+        value_loss=weighted.detach(),
+        clipped=loss.is_clipped.sum(),
+        returns=masked_sum(returns, mask),
+        squared_returns=masked_sum(returns.square(), mask),
+        errors=masked_sum(errors, mask),
+        squared_errors=masked_sum(errors.square(), mask),
+        num_tokens=mask.sum(),
+    )
+    return weighted, parts
+
+
+def value_metrics(parts: Sequence[float]) -> dict[str, float]:
+    """Turn the parts of a whole update, summed over micro-batches and processes, into metrics.
+
+    `critic/explained_variance` is 1 - Var(returns - values) / Var(returns): 1 for a critic that is
+    right, 0 for one that knows no more than the mean, and 0 where all returns are equal.
+    """
+    total = dict(zip(ValueParts._fields, parts, strict=True))
+    tokens = total["num_tokens"]
+    if tokens == 0:
+        return {}
+    variance = total["squared_returns"] / tokens - (total["returns"] / tokens) ** 2
+    unexplained = total["squared_errors"] / tokens - (total["errors"] / tokens) ** 2
+    is_constant = variance <= 1e-12 * max(1.0, total["squared_returns"] / tokens)
+    return {
+        "value_loss": total["value_loss"],
+        "critic/explained_variance": 0.0 if is_constant else 1.0 - unexplained / variance,
+        "critic/clip_ratio": total["clipped"] / tokens,
+        "critic/return_mean": total["returns"] / tokens,
+        "critic/value_mean": (total["returns"] - total["errors"]) / tokens,
+    }
+
+
+class CriticLearner:
+    """Trains a critic beside the policy, micro-batch by micro-batch.
+
+    The critic has its own backward pass, after the policy's, and its own optimizer step in the last
+    micro-batch of an update. Its gradients are added up over the processes here: it is no part of
+    the model that DDP wraps.
+
+    Args:
+        critic: What is trained.
+        args: Configuration of the run.
+        accelerator: Device, precision and processes of the run.
+    """
+
+    def __init__(self, critic: Critic, args: StarPOConfig, accelerator: Accelerator) -> None:
+        self.critic = critic.to(accelerator.device)
+        self._args, self._accelerator = args, accelerator
+        self._parameters = list(critic.trained_parameters().values())
+        optimizer_cls, kwargs = Trainer.get_optimizer_cls_and_kwargs(args, critic)
+        rate = args.critic_learning_rate
+        kwargs["lr"] = DEFAULT_RATE_FACTOR * args.learning_rate if rate is None else rate
+        self.optimizer = optimizer_cls(self._parameters, **kwargs)
+        self.scheduler = get_scheduler(
+            args.critic_lr_scheduler_type or args.lr_scheduler_type,
+            self.optimizer,
+            num_warmup_steps=args.get_warmup_steps(args.max_steps),
+            num_training_steps=args.max_steps,
+            scheduler_specific_kwargs=args.lr_scheduler_kwargs,
+        )
+        self._sums: Tensor | None = None
+        backbone: Any = critic.own_backbone
+        if args.gradient_checkpointing and backbone is not None:
+            backbone.activation_checkpointing_enable(args.gradient_checkpointing_kwargs)
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of trained parameters."""
+        return sum(parameter.numel() for parameter in self._parameters)
+
+    @torch.no_grad()
+    def values(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Return the values of a batch's tokens as the critic sees them now, shape `(B, T)`."""
+        self.critic.eval()
+        with self.critic.active():
+            return self._forward(batch)
+
+    def learn(self, batch: Mapping[str, Tensor]) -> dict[str, float]:
+        """Train on one micro-batch; in the last one of an update return the update's metrics."""
+        self.critic.train()
+        with self.critic.active():
+            loss, parts = value_loss(
+                self._forward(batch), batch, clip_range=self._args.value_clip_range
+            )
+            if not torch.isfinite(loss):
+                raise FloatingPointError(
+                    f"The value loss is {loss.item()}. Lower `critic_learning_rate`; checkpoints "
+                    "saved so far are unharmed."
+                )
+            torch.autograd.backward(loss)
+        sums = torch.stack([part.double() for part in parts])
+        self._sums = sums if self._sums is None else self._sums + sums
+        return self._step() if self._accelerator.sync_gradients else {}
+
+    def save(self, folder: Path) -> None:
+        """Write weights, optimizer and schedule into a checkpoint folder."""
+        weights = {
+            name: parameter.detach().cpu().contiguous()
+            for name, parameter in self.critic.trained_parameters().items()
+        }
+        save_file(weights, folder / WEIGHTS_FILE)
+        state = {"optimizer": self.optimizer.state_dict(), "scheduler": self.scheduler.state_dict()}
+        torch.save(state, folder / OPTIMIZER_FILE)
+
+    def load(self, folder: Path) -> None:
+        """Read what `save` wrote.
+
+        Raises:
+            FileNotFoundError: If the checkpoint holds no critic.
+            ValueError: If it holds another critic.
+        """
+        if not (folder / WEIGHTS_FILE).exists():
+            raise FileNotFoundError(
+                f"`resume_from_checkpoint` must hold a critic ({WEIGHTS_FILE}), but {folder} has "
+                "none. Resume with the `advantage_estimator` that it was trained with."
+            )
+        weights, own = load_file(folder / WEIGHTS_FILE), self.critic.trained_parameters()
+        if weights.keys() != own.keys():
+            raise ValueError(
+                f"`resume_from_checkpoint` must hold the critic that is configured, but {folder} "
+                f"differs in {sorted(weights.keys() ^ own.keys())[:3]}. Resume with the same model, "
+                "adapter and `critic_model_name_or_path`."
+            )
+        with torch.no_grad():
+            for name, parameter in own.items():
+                parameter.copy_(weights[name])
+        state = torch.load(folder / OPTIMIZER_FILE, map_location="cpu", weights_only=True)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scheduler.load_state_dict(state["scheduler"])
+
+    def _forward(self, batch: Mapping[str, Tensor]) -> Tensor:
+        with self._accelerator.autocast():
+            values: Tensor = self.critic(
+                batch["input_ids"], batch["attention_mask"], batch["action_mask"].size(1)
+            )
+        return values
+
+    def _step(self) -> dict[str, float]:
+        self._reduce_gradients()
+        limit = self._args.max_grad_norm or float("inf")
+        grad_norm = torch.nn.utils.clip_grad_norm_(self._parameters, limit)
+        rate = self.optimizer.param_groups[0]["lr"]
+        self.optimizer.step()
+        self.scheduler.step()
+        self.optimizer.zero_grad()
+        totals = self._accelerator.reduce(self._sums, reduction="sum").tolist()
+        self._sums = None
+        extra = {"critic/grad_norm": grad_norm.item(), "critic/learning_rate": rate}
+        return value_metrics(totals) | extra
+
+    def _reduce_gradients(self) -> None:
+        if self._accelerator.num_processes == 1:
+            return
+        for parameter in self._parameters:
+            gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            parameter.grad = self._accelerator.reduce(gradient, reduction="sum")

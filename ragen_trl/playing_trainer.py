@@ -1,0 +1,241 @@
+"""A TRL trainer that plays episodes: rollouts, evaluation and their records. It does not learn."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from datasets import Dataset
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from trl import GRPOTrainer
+
+from ragen_trl.chat import ChatCodec
+from ragen_trl.collation import split_evenly
+from ragen_trl.environments import EnvLike, EnvPool, make_eval_pools, make_pools
+from ragen_trl.evaluation import EvaluationPanel
+from ragen_trl.generation import Reply, sample_replies
+from ragen_trl.loading import load_tokenizer
+from ragen_trl.metrics import evaluation_metrics, merge_evaluations
+from ragen_trl.records import write_trajectories
+from ragen_trl.rollout import RolloutTimer, TokenLimits, play_episodes, start_episodes
+from ragen_trl.starpo_config import StarPOConfig
+from ragen_trl.trainer_checks import check_rollout_arguments, check_trainer
+from ragen_trl.trajectory import Trajectory
+from ragen_trl.trl_compat import reward_is_the_environments, unwrap_model_for_generation
+
+
+class PlayingTrainer(GRPOTrainer):
+    """GRPOTrainer whose policy plays environments instead of answering prompts.
+
+    See [`StarPOTrainer`], which adds how it learns; the arguments are described there.
+    """
+
+    def __init__(
+        self,
+        model: str | PreTrainedModel,
+        args: StarPOConfig | None = None,
+        env: EnvLike | list[EnvLike] | None = None,
+        eval_env: EnvLike | list[EnvLike] | dict[str, EnvLike] | None = None,
+        peft_config: Any = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        callbacks: list[Any] | None = None,
+        optimizers: tuple[Any, Any] = (None, None),
+    ) -> None:
+        if env is None:
+            raise ValueError('`env` must be given, such as `env="ragen/Sokoban-v0"`.')
+        if args is None:
+            args = StarPOConfig("starpo")
+        if not isinstance(args, StarPOConfig):
+            raise TypeError(f"`args` must be a `StarPOConfig`, got {type(args).__name__}.")
+        self._pools = make_pools(env, args.agent_turns)
+        self.eval_panel = EvaluationPanel(
+            make_eval_pools(eval_env, self._pools, args.agent_turns),
+            range(args.eval_seed, args.eval_seed + args.eval_episodes),
+        )
+        if processing_class is None and isinstance(model, str):
+            processing_class = load_tokenizer(model)
+        placeholder = Dataset.from_dict({"prompt": [""]})
+        with _reference_for_any_kl(args):
+            super().__init__(
+                model=model,
+                reward_funcs=reward_is_the_environments,
+                args=args,
+                train_dataset=placeholder,
+                eval_dataset=placeholder,
+                processing_class=processing_class,
+                callbacks=callbacks,
+                optimizers=optimizers,
+                peft_config=peft_config,
+            )
+        self.beta = args.beta
+        check_trainer(self)
+        self._chat = ChatCodec(
+            self._tokenizer,
+            eos_token_ids=self.eos_token_ids,
+            chat_template_kwargs=self.chat_template_kwargs,
+        )
+        self._limits = TokenLimits(args.max_new_tokens_per_turn, args.max_trajectory_tokens)
+        self._iteration = 0
+
+    def rollout(
+        self,
+        env: EnvLike | list[EnvLike] | None = None,
+        *,
+        seeds: Sequence[int],
+        num_generations: int,
+        temperature: float,
+    ) -> list[Trajectory]:
+        """Play one group of `num_generations` episodes per seed with the present policy.
+
+        Args:
+            env: What to play; the training environments when not given. Of several, the first
+                plays the first seed, the second the second, and so on in turn.
+            seeds: Seed of each group's start state.
+            num_generations: Episodes per seed; they share the start and differ in luck.
+            temperature: Sampling temperature; 0 takes the most probable token.
+
+        Returns:
+            The trajectories, group by group.
+        """
+        check_rollout_arguments(seeds, num_generations, temperature)
+        pools = self._pools if env is None else make_pools(env, self.args.agent_turns)
+        groups = [(pools[i % len(pools)], seed) for i, seed in enumerate(seeds)]
+        return self._play(groups, num_generations=num_generations, temperature=temperature)
+
+    def evaluate(
+        self,
+        eval_dataset: None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> dict[str, float]:
+        """Play the evaluation episodes and log what came out.
+
+        Every evaluation plays the same start states with the same luck, leaves the random state of
+        training alone, and is written to `<output_dir>/trajectories` like a rollout.
+
+        Returns:
+            The metrics of `evaluation_metrics`, prefixed with `eval_`; with several environments
+            once per environment (`eval_<name>_...`) and averaged over them.
+        """
+        if eval_dataset is not None:
+            raise ValueError("`eval_dataset` must be left unset. Pass `eval_env` to the trainer.")
+        begin = time.perf_counter()
+        per_env = {name: self._evaluate_one(name) for name in self.eval_panel.names}
+        metrics = merge_evaluations(per_env, metric_key_prefix)
+        metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - begin
+        with self._policy_at_rest():
+            self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics
+        )
+        return metrics
+
+    def _play(
+        self,
+        groups: Sequence[tuple[EnvPool, int]],
+        *,
+        num_generations: int,
+        temperature: float,
+        wave_size: int | None = None,
+        timer: RolloutTimer | None = None,
+    ) -> list[Trajectory]:
+        """Play all groups, shared evenly between the processes; every process gets all episodes."""
+        episodes = [
+            (pool, seed, group_id, member)
+            for group_id, (pool, seed) in enumerate(groups)
+            for member in range(num_generations)
+        ]
+        share = split_evenly(len(episodes), self.accelerator.num_processes)
+        own = episodes[share[self.accelerator.process_index]]
+        wave_size = wave_size or max(len(own), 1)
+        trajectories: list[Trajectory] = []
+        with self._policy_at_rest():
+            for first in range(0, len(own), wave_size):
+                trajectories += play_episodes(
+                    start_episodes(own[first : first + wave_size]),
+                    generate=lambda ids, most: self._generate_replies(ids, most, temperature),
+                    chat=self._chat,
+                    limits=self._limits,
+                    timer=timer,
+                )
+        return list(gather_object(trajectories))
+
+    def _generate_replies(
+        self, prompt_ids: list[list[int]], max_new_tokens: int, temperature: float
+    ) -> list[Reply]:
+        if self.use_vllm:
+            self.vllm_generation.temperature = temperature
+            self.vllm_generation.max_completion_length = max_new_tokens
+            ids, logps = self._generate_single_turn(prompt_ids, None, {}, 1)
+            return [Reply(i, p) for i, p in zip(ids, logps, strict=True)]
+        kwargs = {
+            **self.generation_kwargs,
+            "max_new_tokens": max_new_tokens,
+            "do_sample": temperature > 0,
+            "temperature": temperature or 1.0,
+        }
+        with (
+            unwrap_model_for_generation(
+                self.model_wrapped,
+                self.accelerator,
+                generation_kwargs=kwargs,
+                gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
+            ) as model,
+            self.accelerator.autocast(),
+        ):
+            return sample_replies(
+                model,
+                prompt_ids,
+                GenerationConfig(**kwargs, disable_compile=True),
+                eos_token_ids=self.eos_token_ids,
+            )
+
+    @contextmanager
+    def _policy_at_rest(self) -> Iterator[None]:
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            yield
+        finally:
+            self.model.train(was_training)
+
+    def _evaluate_one(self, name: str) -> dict[str, float]:
+        args, panel = self.args, self.eval_panel
+        with torch.random.fork_rng():
+            torch.manual_seed(args.eval_seed + self.accelerator.process_index)
+            trajectories = self._play(
+                [(panel.pools[name], seed) for seed in panel.seeds],
+                num_generations=self.num_generations_eval,
+                temperature=args.eval_temperature,
+                wave_size=args.per_device_eval_batch_size,
+            )
+        label = "".join(c if c.isalnum() or c in "-_" else "_" for c in name)
+        self._write(f"eval-{self.state.global_step:05d}-{label}", [(t, {}) for t in trajectories])
+        return evaluation_metrics(trajectories, optimal_success=panel.optimal_success(name))
+
+    def _append_metrics(self, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            self._metrics["train"][name].append(value)
+
+    def _write(self, name: str, rows: Sequence[tuple[Trajectory, dict[str, Any]]]) -> None:
+        if not (self.args.log_trajectories and self.accelerator.is_main_process):
+            return
+        position = {"iteration": self._iteration, "step": self.state.global_step}
+        write_trajectories(
+            Path(self.args.output_dir) / "trajectories" / f"{name}.jsonl",
+            [(trajectory, position | further) for trajectory, further in rows],
+        )
+
+
+@contextmanager
+def _reference_for_any_kl(args: StarPOConfig) -> Iterator[None]:
+    """Let TRL, which loads a reference for `beta` alone, load it for the KL in the reward as well."""
+    beta = args.beta
+    args.beta = beta or args.kl_in_reward_coef
+    try:
+        yield
+    finally:
+        args.beta = beta

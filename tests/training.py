@@ -1,0 +1,53 @@
+"""What tests of training share: environments, recorded gradients, comparisons."""
+
+import torch
+from transformers import TrainerCallback
+
+from ragen_trl import EnvSpec
+
+BANDIT = "ragen/Bandit-v0"
+LAKE = EnvSpec("ragen/FrozenLake-v0", kwargs={"is_slippery": False})
+
+
+class KeepGradients(TrainerCallback):
+    """Seeds every rollout and copies every gradient just before the optimizer uses it."""
+
+    def __init__(self, seed):
+        self.seed = seed
+        self.steps = []
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        torch.manual_seed(self.seed)
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+        self.steps.append(
+            {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+        )
+
+
+class KeepCriticGradients:
+    """Copies the critic's gradients just before each of its steps."""
+
+    def __init__(self, trainer):
+        self.steps = []
+        learner = trainer.critic
+        parameters = learner.critic.trained_parameters()
+        learner.optimizer.register_step_pre_hook(
+            lambda *_: self.steps.append(
+                {n: p.grad.clone() for n, p in parameters.items() if p.grad is not None}
+            )
+        )
+
+
+def copy_tensors(named):
+    return {name: tensor.detach().clone() for name, tensor in named}
+
+
+def train_logs(trainer):
+    return [entry for entry in trainer.state.log_history if "reward" in entry]
+
+
+def assert_same_tensors(left, right, *, atol):
+    assert left.keys() == right.keys()
+    for name in left:
+        torch.testing.assert_close(left[name], right[name], rtol=1e-4, atol=atol, msg=name)
