@@ -4,6 +4,8 @@ import math
 from numbers import Real
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from transformers import SchedulerType
+
 from ragen_envs.agent_checks import check_penalty
 
 # Smallest value of every whole number.
@@ -45,6 +47,8 @@ _NOT_NEGATIVE = (
     "gigpo_step_weight",
     "critic_learning_rate",
 )
+# Those of them that may be left open.
+_DERIVED_NUMBERS = ("epsilon_high", "critic_learning_rate")
 # Those of TRL's losses that are weights of PPO's clipped loss.
 LOSS_TYPES = ("dapo", "grpo", "dr_grpo")
 _SHARES = ("gamma", "gae_lambda", "turn_gamma")
@@ -86,7 +90,9 @@ def check_types_and_ranges(config: Any) -> None:
 def _check_numbers(config: Any) -> None:
     for name in _NOT_NEGATIVE:
         value = getattr(config, name)
-        if value is not None and not 0 <= _number(name, value) < math.inf:
+        if value is None and name in _DERIVED_NUMBERS:
+            continue
+        if not 0 <= _number(name, value) < math.inf:
             raise ValueError(f"`{name}` must be finite and at least 0, got {value}.")
     if not 0 < _number("temperature", config.temperature) < math.inf:
         raise ValueError(
@@ -114,6 +120,12 @@ def _check_choices(config: Any) -> None:
         if get_origin(hint) is Literal and getattr(config, name) not in get_args(hint):
             choices = ", ".join(map(repr, get_args(hint)))
             raise ValueError(f"`{name}` must be one of {choices}, got {getattr(config, name)!r}.")
+    schedules, schedule = [kind.value for kind in SchedulerType], config.critic_lr_scheduler_type
+    if schedule is not None and schedule not in schedules:
+        raise ValueError(
+            f"`critic_lr_scheduler_type` must be one of {', '.join(map(repr, schedules))}, got "
+            f"{schedule!r}."
+        )
 
 
 def _check_filter_values(config: Any) -> None:

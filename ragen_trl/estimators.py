@@ -74,18 +74,24 @@ def teaches_nothing(trajectories: Sequence[Trajectory], args: StarPOConfig) -> b
     What is left of the loss then is the entropy bonus, which an optimizer that divides by the size
     of the gradient turns into a full step.
     """
-    if not trajectories:
-        return True
     if not args.has_critic:
         return all(a == 0.0 for turns in turn_advantages(trajectories, args) for a in turns)
-    returns = torch.tensor([t.total_reward for t in trajectories], dtype=torch.float64)
+    rewards = turn_rewards(trajectories, args)
     # With a discount, equal returns other than 0 still tell that earlier is better.
     discounts = args.gamma < 1 or (
         args.advantage_estimator == "bi_level_gae" and args.turn_gamma < 1
     )
-    if discounts and bool((returns != 0).any()):
+    if discounts and any(reward != 0.0 for turns in rewards for reward in turns):
         return False
-    return bool(has_no_variance(returns, torch.zeros(len(returns), dtype=torch.long)).all())
+    # What a turn and all after it earn, compared between the episodes that came as far.
+    to_go = [(sum(turns[k:]), k) for turns in rewards for k in range(len(turns))]
+    if not to_go:
+        return True
+    returns, turn_ids = zip(*to_go, strict=True)
+    no_variance = has_no_variance(
+        torch.tensor(returns, dtype=torch.float64), torch.tensor(turn_ids)
+    )
+    return bool(no_variance.all())
 
 
 def _normalized_returns(trajectories: Sequence[Trajectory], args: StarPOConfig) -> list[float]:

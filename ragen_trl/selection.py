@@ -1,5 +1,6 @@
 """From a rollout to the rows that are trained on: the filter, then the estimator."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -104,7 +105,8 @@ def select_trajectories(trajectories: Sequence[Trajectory], args: StarPOConfig) 
 def _make_rows(
     trajectories: Sequence[Trajectory], scales: Sequence[float], args: StarPOConfig
 ) -> list[Row]:
-    if teaches_nothing(trajectories, args):
+    # Soft weights may take away what there is to learn: groups without variance weigh 0.
+    if teaches_nothing(trajectories, args) or not any(scales):
         return []
     parts = zip(
         trajectories,
@@ -125,10 +127,18 @@ def _score_groups(
     if kind == "response_length":
         values = [float(t.num_action_tokens) for t in trajectories]
     else:
-        # The mean surprise of the sampled tokens: an unbiased estimate of the entropy that costs no
-        # pass over them.
-        values = [-sum(t.logps) / max(t.num_action_tokens, 1) for t in trajectories]
+        values = [_mean_surprise(t) for t in trajectories]
     return group_scores(torch.tensor(values, dtype=torch.float64), group_ids, kind=kind)
+
+
+def _mean_surprise(trajectory: Trajectory) -> float:
+    """Estimate the mean entropy of the sampled tokens without bias, and without a pass over them.
+
+    Tokens whose log-probability is NaN, as vLLM may report it, are left out.
+    """
+    pairs = zip(trajectory.logps, trajectory.action_mask, strict=True)
+    surprises = [-logp for logp, is_action in pairs if is_action and not math.isnan(logp)]
+    return sum(surprises) / max(len(surprises), 1)
 
 
 def _filter(

@@ -19,18 +19,29 @@ def make(tmp_path, **options):
         ("num_generations_eval", None),
         ("max_turns", 2.5),
         ("eval_seed", math.nan),
+        ("max_trajectory_tokens", 3600.5),
         ("enable_think", "no"),
+        ("disable_dropout", "no"),
         ("log_trajectories", "no"),
         ("temperature", "hot"),
         ("rollout_filter_ratio", "x"),
         ("rollout_filter_num_groups", 2.0),
+        ("rollout_filter_num_groups", True),
         ("turn_rewards", 1),
         ("gigpo_divide_by_std", "no"),
         ("rollout_filter_include_zero", None),
         ("gamma", "1"),
+        ("gamma", True),
         ("critic_warmup_steps", 1.5),
         ("critic_learning_rate", "1e-5"),
         ("rollout_refill_tries", True),
+        # Only what TRL or the critic can derive may be left open.
+        ("beta", None),
+        ("epsilon", None),
+        ("entropy_coef", None),
+        ("eval_temperature", None),
+        ("kl_in_reward_coef", None),
+        ("gigpo_step_weight", None),
     ],
 )
 def test_value_of_the_wrong_type_is_refused_by_name(tmp_path, name, value):
@@ -55,6 +66,7 @@ def test_value_of_the_wrong_type_is_refused_by_name(tmp_path, name, value):
         ("beta", math.nan),
         ("entropy_coef", math.nan),
         ("epsilon", -0.1),
+        ("epsilon_high", -0.1),
         ("format_penalty", 0.1),
         ("format_penalty", math.nan),
         ("rollout_filter_ratio", 0.0),
@@ -70,6 +82,7 @@ def test_value_of_the_wrong_type_is_refused_by_name(tmp_path, name, value):
         ("value_clip_range", math.nan),
         ("gamma", 1.01),
         ("gae_lambda", -0.1),
+        ("gae_lambda", 1.01),
         ("turn_gamma", math.nan),
     ],
 )
@@ -82,6 +95,19 @@ def test_values_at_the_edge_of_their_range_are_accepted(tmp_path):
     config = make(
         tmp_path,
         num_generations=2,
+        num_generations_eval=1,
+        max_turns=1,
+        max_actions_per_turn=1,
+        max_actions_per_episode=1,
+        per_device_eval_batch_size=1,
+        gradient_accumulation_steps=1,
+        rollout_filter_num_groups=1,
+        rollout_filter_percentiles=[0, 1],
+        gamma=1,
+        gae_lambda=0,
+        turn_gamma=1,
+        value_clip_range=math.inf,
+        critic_learning_rate=0.0,
         eval_temperature=0,
         format_penalty=0,
         rollout_filter_ratio=1.0,
@@ -90,6 +116,26 @@ def test_values_at_the_edge_of_their_range_are_accepted(tmp_path):
         epsilon_high=None,
     )
     assert config.num_generations == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("num_generations", 1, "A group of one episode has no spread"),
+        ("num_generations_eval", 0, "Use 1 for one episode per evaluation seed"),
+        ("max_steps", 0, "no dataset whose end could stop the training"),
+    ],
+)
+def test_value_out_of_range_comes_with_the_reason_of_the_rule(tmp_path, name, value, reason):
+    with pytest.raises(ValueError, match=f"^`{name}` must be at least .* got {value}.*{reason}"):
+        make(tmp_path, **{name: value})
+
+
+@pytest.mark.parametrize("value", ["nonsense", "", 3])
+def test_unknown_schedule_of_the_critic_is_refused_before_a_model_is_loaded(tmp_path, value):
+    with pytest.raises(ValueError, match=r"`critic_lr_scheduler_type` must be one of .*'cosine'"):
+        make(tmp_path, critic_lr_scheduler_type=value)
+    assert make(tmp_path, critic_lr_scheduler_type="cosine").critic_lr_scheduler_type == "cosine"
 
 
 def test_trajectory_that_cannot_hold_a_reply_is_refused(tmp_path):
@@ -135,6 +181,10 @@ def test_percentiles_that_are_no_pair_of_numbers_are_refused(tmp_path, percentil
             "`reward_normalization` must be 'none'.*'gigpo'",
         ),
         (
+            {"reward_normalization": "mean", "advantage_estimator": "rebn"},
+            "`reward_normalization` must be 'none'.*'rebn'",
+        ),
+        (
             {"rollout_filter": "top_p", "rollout_filter_score": "reward_mean"},
             "`rollout_filter_score` must not be negative for `rollout_filter='top_p'`",
         ),
@@ -159,6 +209,7 @@ def test_options_that_exclude_each_other_are_refused(tmp_path, options, message)
         {"loss_type": "grpo"},
         {"loss_type": "dr_grpo"},
         {"turn_rewards": True, "advantage_estimator": "rebn"},
+        {"turn_rewards": True, "advantage_estimator": "gigpo"},
         {"kl_in_reward_coef": 0.001, "advantage_estimator": "bi_level_gae"},
         {"reward_normalization": "asym_clip", "advantage_estimator": "rloo"},
         {

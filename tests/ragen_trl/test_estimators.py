@@ -148,6 +148,35 @@ def test_equal_returns_of_different_groups_teach_a_critic_only(make_args):
     assert not teaches_nothing(groups, make_args("reinforce_pp"))
 
 
+def test_returns_that_normalisation_makes_equal_teach_a_critic_nothing(make_args):
+    # Each group is constant, so that less its own mean nothing is left; over the batch it is.
+    groups = [make_episode([0.0, float(i // 2)], group_id=i // 2) for i in range(4)]
+    for kind in ("mean", "mean_std", "asym_clip"):
+        by_group = make_args(reward_normalization=kind)
+        assert {value for rewards in turn_rewards(groups, by_group) for value in rewards} == {0.0}
+        assert teaches_nothing(groups, by_group)
+        assert teaches_nothing(groups, make_args(reward_normalization=kind, gamma=0.9))
+        by_batch = make_args(reward_normalization=kind, reward_grouping="batch")
+        assert not teaches_nothing(groups, by_batch)
+
+
+def test_turns_that_earn_differently_teach_a_critic_though_the_returns_are_equal(make_args):
+    # From the second turn on one episode lost 1 and the other nothing.
+    episodes = [make_episode([1.0, -1.0]), make_episode([0.0, 0.0])]
+    assert not teaches_nothing(episodes, make_args(turn_rewards=True))
+    assert teaches_nothing(episodes, make_args())
+    # Of different lengths, but what is still to come is the same wherever both are.
+    alike = [make_episode([0.3, 0.1]), make_episode([0.3, 0.1, 0.0])]
+    assert teaches_nothing(alike, make_args(turn_rewards=True))
+
+
+def test_episodes_without_a_turn_do_not_make_the_others_teach(make_args):
+    empty = make_trajectory(completion_ids=[], turns=[], turn_rewards=[])
+    for args in (make_args(), make_args(turn_rewards=True)):
+        assert teaches_nothing([empty, make_episode([1.0]), make_episode([1.0])], args)
+        assert teaches_nothing([empty], args)
+
+
 def test_equal_returns_teach_speed_where_there_is_a_discount(make_args):
     equal = [make_episode([0.0, 1.0]), make_episode([1.0])]
     assert not teaches_nothing(equal, make_args("gae", gamma=0.99))

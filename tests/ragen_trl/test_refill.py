@@ -1,3 +1,6 @@
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from ragen_trl.refill import has_variance, refill, split_groups
 from tests.episodes import make_trajectory
 
@@ -66,6 +69,32 @@ def test_refill_asks_for_what_is_missing_each_time():
     # Two are missing; of the two that come one has variance, so one more is played.
     assert play.asked == [2, 1]
     assert returns_by_group(kept) == {0: EQUAL, 4: MIXED, 5: OTHER}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    started=st.lists(st.sampled_from([EQUAL, MIXED]), min_size=1, max_size=5),
+    further=st.lists(st.sampled_from([EQUAL, MIXED]), min_size=25, max_size=25),
+    share=st.floats(0.2, 1.0),
+    max_tries=st.integers(1, 5),
+)
+def test_refill_is_bounded_deterministic_and_loses_no_group_with_variance(
+    started, further, share, max_tries
+):
+    start, num_wanted = make_groups(*started), max(1, int(share * len(started)))
+    play = Play(*further)
+    kept, played = refill(start, num_wanted=num_wanted, max_tries=max_tries, play=play)
+    again = refill(start, num_wanted=num_wanted, max_tries=max_tries, play=Play(*further))
+    assert again == (kept, played)
+    assert len(play.asked) <= max_tries
+    # Every group is there once, under an id of its own, in the order in which it was played.
+    everything = started + further[: sum(play.asked)]
+    assert returns_by_group(played) == dict(enumerate(everything))
+    num_mixed = everything.count(MIXED)
+    assert num_mixed >= num_wanted or len(play.asked) == max_tries
+    kept_groups = list(returns_by_group(kept).values())
+    assert len(kept_groups) == len(started)
+    assert kept_groups.count(MIXED) == min(num_mixed, len(started))
 
 
 def test_refill_of_a_rollout_that_has_enough_plays_nothing():

@@ -265,6 +265,21 @@ def test_within_group_keeps_the_episodes_that_spread_most():
     assert [row.advantages[0] for row in selection.rows] == pytest.approx([-0.5, 0.5, -2.5, 2.5])
 
 
+@pytest.mark.parametrize("ratio", [0.3, 0.5, 0.7])
+def test_within_group_reaches_the_best_variance_of_all_choices(ratio):
+    groups = random_groups(5, 7, seed=4)
+    selection = select(make_rollout(*groups), rollout_filter="within_group", ratio=ratio)
+    for group_id, group in enumerate(groups):
+        kept = [
+            row.trajectory.total_reward
+            for row in selection.rows
+            if row.trajectory.group_id == group_id
+        ]
+        assert len(kept) == int(ratio * 7)
+        best = filtering.best_variance_within(group, len(kept))
+        assert statistics.pvariance(kept) == pytest.approx(best, rel=1e-12)
+
+
 def test_soft_keeps_everything_and_weighs_advantages_by_score():
     rollout = make_rollout(*map(make_group_with_std, [0.5, 0.25, 0.0]))
     selection = select(rollout, rollout_filter="soft")
@@ -273,6 +288,24 @@ def test_soft_keeps_everything_and_weighs_advantages_by_score():
     assert scales == pytest.approx([1.0] * 4 + [0.5] * 4 + [0.0] * 4)
     plain = select(rollout, rollout_filter="none")
     assert {row.advantage_scale for row in plain.rows} == {1.0}
+
+
+def test_soft_weights_stay_with_their_episodes_where_others_are_dropped():
+    rollout = make_rollout(*map(make_group_with_std, [0.0, 0.25, 0.5]))
+    selection = select(rollout, rollout_filter="soft", rollout_filter_include_zero=False)
+    assert kept_groups(selection) == [1, 2]
+    assert [row.advantage_scale for row in selection.rows] == pytest.approx([0.5] * 4 + [1.0] * 4)
+
+
+@pytest.mark.parametrize("estimator", ["gae", "bi_level_gae", "reinforce_pp"])
+def test_soft_weights_that_are_all_zero_skip_the_update(estimator):
+    # Returns differ between the groups, so that these estimators find advantages; none of them
+    # would survive its weight, and the entropy bonus alone would be left.
+    rollout = make_rollout([0.0, 0.0], [1.0, 1.0])
+    selection = select(rollout, rollout_filter="soft", estimator=estimator)
+    assert selection.is_kept.all()
+    assert selection.rows == []
+    assert len(select(rollout, rollout_filter="none", estimator=estimator).rows) == 4
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("none", 1.0), ("ratio", 0.25), ("sqrt", 0.5)])
@@ -307,6 +340,17 @@ def test_scores_of_entropy_and_length_are_those_of_the_sampled_tokens():
     # What is logged about variance stays that of the returns.
     other = select(rollout, rollout_filter_score="entropy")
     assert other.reward_stds.tolist() == pytest.approx([math.sqrt(0.5)] * 3)
+
+
+def test_scores_of_entropy_leave_out_tokens_without_a_number():
+    # Surprises 1 and 3 of the tokens that have one; the observation between them does not count.
+    odd = make_trajectory(
+        completion_ids=range(4), action_mask=[1, 1, 0, 1], logps=[-1.0, math.nan, 0.0, -3.0]
+    )
+    short = make_trajectory(logps=[-4.0], reward=1.0)
+    nothing = make_trajectory(logps=[math.nan])
+    selection = select([odd, short, nothing], rollout_filter_score="entropy")
+    assert selection.scores.tolist() == pytest.approx([(2.0 + 4.0 + 0.0) / 3])
 
 
 def test_record_says_what_was_kept_and_with_which_advantages():

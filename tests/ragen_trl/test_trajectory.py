@@ -125,13 +125,10 @@ def test_trajectory_record_holds_counts_instead_of_tokens():
 
 
 def test_trajectory_rewards_by_turn_hold_the_penalties():
-    trajectory = make_trajectory()
-    expected = [
-        reward + penalty
-        for reward, penalty in zip(
-            trajectory.turn_rewards, trajectory.format_penalties, strict=True
-        )
-    ]
-    assert trajectory.rewards_by_turn == pytest.approx(expected)
-    assert trajectory.format_penalties[1] != 0
-    assert sum(trajectory.rewards_by_turn) == pytest.approx(trajectory.total_reward)
+    # Rewards 0.5 and -2.0, penalties 0.0 and -0.1.
+    assert make_trajectory().rewards_by_turn == pytest.approx([0.5, -2.1])
+
+
+def test_turn_state_is_empty_where_none_is_given():
+    assert make_turn("a").state == ""
+    assert Turn("Board: x", "a", (), (), True, "x").state == "x"

@@ -62,13 +62,14 @@ def make_rows(count, *, seed=0):
     return rows
 
 
-def split(rows, *, loss_type="dapo", micro_batches=1, processes=1, multiple=None):
+def split(rows, *, loss_type="dapo", loss_scale=1.0, micro_batches=1, processes=1, multiple=None):
     return [
         batch
         for index in range(processes)
         for batch in build_micro_batches(
             rows,
             loss_type=loss_type,
+            loss_scale=loss_scale,
             max_tokens=20,
             num_micro_batches=micro_batches,
             process_index=index,
@@ -122,6 +123,21 @@ def test_update_loss_gradient_and_metrics_do_not_depend_on_the_split(loss_type, 
     assert whole[1].abs().max() > 1e-3
     assert 0 < whole[2]["clip_ratio/region_mean"] < 1
     assert_same_update(run_update(split(rows, loss_type=loss_type, **how)), whole)
+
+
+@pytest.mark.parametrize("loss_type", list(ROW_WEIGHT_KINDS))
+@pytest.mark.parametrize("how", [{}, {"processes": 2, "micro_batches": 2}])
+def test_update_loss_scale_multiplies_loss_and_gradient_however_it_is_split(loss_type, how):
+    rows = make_rows(8)
+    loss, gradient, metrics = run_update(split(rows, loss_type=loss_type))
+    scaled = run_update(split(rows, loss_type=loss_type, loss_scale=0.5, **how))
+    # A power of two: the weights, which are float32, are halved exactly.
+    assert scaled[0] == pytest.approx(0.5 * loss, rel=1e-12)
+    torch.testing.assert_close(scaled[1], 0.5 * gradient, rtol=1e-10, atol=1e-14)
+    assert scaled[2]["policy_loss"] == pytest.approx(0.5 * metrics["policy_loss"], rel=1e-6)
+    # Means over tokens are what they were.
+    for name in ("entropy", "kl", "clip_ratio/region_mean", "sampling_logp_difference"):
+        assert scaled[2][name] == pytest.approx(metrics[name], rel=1e-6)
 
 
 def test_update_does_not_depend_on_the_order_of_the_rows():
