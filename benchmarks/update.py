@@ -24,7 +24,7 @@ from synthetic import build_qwen, script_trajectories
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback
 
 from ragen_trl import EnvSpec, StarPOConfig, StarPOTrainer, Trajectory
-from ragen_trl.starpo_config import CRITIC_ESTIMATORS, AdvantageEstimator
+from ragen_trl.config_choices import CRITIC_ESTIMATORS, AdvantageEstimator
 from ragen_trl.tiny import load_tiny_policy
 
 ESTIMATORS = get_args(AdvantageEstimator)

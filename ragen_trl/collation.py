@@ -112,8 +112,8 @@ def collate(
     Returns:
         `input_ids`, `attention_mask` of shape (B, S); `action_mask` (bool), `turn_index`,
         `sampling_per_token_logps`, `advantages`, `rewards` of shape (B, T) for the last T
-        positions, where T reaches back to the shortest prompt; `advantage_scales`, `loss_weights`
-        of shape (B,).
+        positions, where T reaches back to the shortest prompt; `advantage_scales`, `loss_weights`,
+        `prompt_lengths` of shape (B,).
     """
     prompts = [row.trajectory.prompt_ids for row in rows] or [[pad_token_id]]
     completions = [row.trajectory.completion_ids for row in rows] or [[pad_token_id]]
@@ -138,6 +138,7 @@ def collate(
     logps = padded([t.logps for t in episodes], 0.0, torch.float32)
     tokens = [p + c for p, c in zip(prompts, completions, strict=True)]
     return {
+        "prompt_lengths": torch.tensor([len(prompt) for prompt in prompts]),
         "input_ids": padded(tokens, pad_token_id, torch.long),
         "attention_mask": padded([[1] * length for length in lengths], 0, torch.long),
         "action_mask": padded([t.action_mask for t in episodes], 0, torch.bool)[:, first:],

@@ -29,12 +29,15 @@ _INTEGERS = {
     "rollout_refill_tries": 0,
     "critic_warmup_steps": 0,
 }
+# Those that may be left unset; at least 1.
+_OPTIONAL_INTEGERS = ("rollout_row_budget",)
 _BOOLEANS = (
     "enable_think",
     "log_trajectories",
     "turn_rewards",
     "rollout_filter_include_zero",
     "gigpo_divide_by_std",
+    "stop_at_answer",
     "disable_dropout",
 )
 _NOT_NEGATIVE = (
@@ -66,7 +69,8 @@ def check_types_and_ranges(config: Any) -> None:
         TypeError: If a value has the wrong type.
         ValueError: If it is out of range; the message names option, rule and value.
     """
-    for name, least in _INTEGERS.items():
+    given = {name: 1 for name in _OPTIONAL_INTEGERS if getattr(config, name) is not None}
+    for name, least in (_INTEGERS | given).items():
         value = getattr(config, name)
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"`{name}` must be a whole number of at least {least}, got {value!r}.")

@@ -42,6 +42,11 @@ class Critic(nn.Module):
         for parameter in self._adapter_parameters().values():
             parameter.requires_grad_(False)
 
+    @property
+    def backbone(self) -> Any:
+        """The model that reads, the critic's own or the policy's."""
+        return self.own_backbone if self._shared is None else self._shared[1]
+
     def trained_parameters(self) -> dict[str, nn.Parameter]:
         """Return all that the critic's optimizer moves, by name; also what a checkpoint holds."""
         return dict(self.named_parameters()) | self._adapter_parameters()
@@ -67,23 +72,18 @@ class Critic(nn.Module):
             for parameter, flag in flags:
                 parameter.requires_grad_(flag)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, num_tokens: int) -> Tensor:
-        """Return the values of the last `num_tokens` tokens of every row.
+    def forward(self, **inputs: Any) -> Tensor:
+        """Return the value of the token after each position.
 
         Args:
-            input_ids: Shape `(B, S)`.
-            attention_mask: Shape `(B, S)`.
-            num_tokens: T, less than S.
+            inputs: Arguments of the backbone: `input_ids` of shape `(R, L)` and so on.
 
         Returns:
-            Shape `(B, T)`, float32.
+            Shape `(R, L)`, float32.
         """
-        backbone: Any = self.own_backbone if self._shared is None else self._shared[1]
-        hidden = backbone(
-            input_ids=input_ids, attention_mask=attention_mask, use_cache=False
-        ).last_hidden_state
+        hidden = self.backbone(**inputs, use_cache=False).last_hidden_state
         with torch.autocast(hidden.device.type, enabled=False):
-            values: Tensor = self.value_head(hidden[:, -num_tokens - 1 : -1].float())
+            values: Tensor = self.value_head(hidden.float())
         return values.squeeze(-1)
 
     def _adapter_parameters(self) -> dict[str, nn.Parameter]:

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import Trainer, get_scheduler
 
+from ragen_trl.completions import can_share_prompts, run_completions
 from ragen_trl.critic import Critic
 from ragen_trl.functional import clipped_value_loss, masked_sum
 from ragen_trl.starpo_config import StarPOConfig
@@ -123,6 +124,7 @@ class CriticLearner:
             scheduler_specific_kwargs=args.lr_scheduler_kwargs,
         )
         self._sums: Tensor | None = None
+        self._shares = can_share_prompts(args, critic.backbone)
         backbone: Any = critic.own_backbone
         if args.gradient_checkpointing and backbone is not None:
             backbone.activation_checkpointing_enable(args.gradient_checkpointing_kwargs)
@@ -194,8 +196,10 @@ class CriticLearner:
 
     def _forward(self, batch: Mapping[str, Tensor]) -> Tensor:
         with self._accelerator.autocast():
-            values: Tensor = self.critic(
-                batch["input_ids"], batch["attention_mask"], batch["action_mask"].size(1)
+            (values,) = run_completions(
+                batch,
+                lambda part: [self.critic(**part.inputs)],
+                read_prompts=(lambda inputs: self.critic(**inputs)) if self._shares else None,
             )
         return values
 

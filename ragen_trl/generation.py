@@ -1,7 +1,6 @@
 """Sampling replies with transformers, with the log-probability of every sampled token."""
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -12,24 +11,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-
-class Reply(NamedTuple):
-    """One sampled reply.
-
-    Attributes:
-        ids: Sampled token ids; the last one is an end-of-turn token unless the reply was cut.
-        logps: Natural log-probability of each under the whole vocabulary at the sampling
-            temperature (1 without sampling), with the repetition penalty if there is one and before
-            any truncation such as top-p.
-    """
-
-    ids: list[int]
-    logps: list[float]
-
-
-# Maps the token ids read so far, one list per live episode, and the most tokens a reply may have,
-# to one reply per episode.
-GenerateFn = Callable[[list[list[int]], int], list[Reply]]
+from ragen_trl.engines import Reply
 
 
 class SampledLogps(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped here

@@ -1,8 +1,11 @@
 """What is measured on a set of trajectories; the names are those of the logs."""
 
+import resource
+import sys
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import torch
 
 from ragen_trl.rollout import RolloutTimer
 from ragen_trl.statistics import pass_at_k, wilson_interval
@@ -51,13 +54,24 @@ def rollout_metrics(
     metrics = trajectory_metrics(trajectories) | {
         "rollout/tokens_per_second": num_tokens / max(seconds, 1e-9),
         "time/rollout": seconds,
+        "time/generate": timer.generation,
         "time/env": timer.environment,
+        "rollout/cache_megabytes": timer.cache_bytes / 1e6,
     }
     env_ids = sorted({trajectory.env_id for trajectory in trajectories})
     for env_id in env_ids if len(env_ids) > 1 else ():
         own = trajectory_metrics([t for t in trajectories if t.env_id == env_id])
         metrics |= {f"{env_id}/{key}": own[key] for key in ("reward", "success_rate")}
     return metrics
+
+
+def peak_memory() -> dict[str, float]:
+    """Return the most memory this process took so far, in megabytes: of its GPU, else resident."""
+    if torch.cuda.is_available():
+        return {"memory/peak_megabytes": torch.cuda.max_memory_allocated() / 1e6}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Bytes on macOS, kibibytes elsewhere.
+    return {"memory/peak_megabytes": peak / 1e6 if sys.platform == "darwin" else peak * 1.024e-3}
 
 
 def merge_evaluations(per_env: Mapping[str, Mapping[str, float]], prefix: str) -> dict[str, float]:

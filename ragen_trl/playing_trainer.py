@@ -14,15 +14,28 @@ from trl import GRPOTrainer
 
 from ragen_trl.chat import ChatCodec
 from ragen_trl.collation import split_evenly
+from ragen_trl.engines import (
+    AnswerStop,
+    CachedEngine,
+    Engine,
+    ReferenceEngine,
+    Reply,
+    SamplingRules,
+)
 from ragen_trl.environments import EnvLike, EnvPool, make_eval_pools, make_pools
 from ragen_trl.evaluation import EvaluationPanel
-from ragen_trl.generation import Reply, sample_replies
+from ragen_trl.generation import sample_replies
 from ragen_trl.loading import load_tokenizer
 from ragen_trl.metrics import evaluation_metrics, merge_evaluations
+from ragen_trl.progress import RolloutBar
 from ragen_trl.records import write_trajectories
 from ragen_trl.rollout import RolloutTimer, TokenLimits, play_episodes, start_episodes
 from ragen_trl.starpo_config import StarPOConfig
-from ragen_trl.trainer_checks import check_rollout_arguments, check_trainer
+from ragen_trl.trainer_checks import (
+    check_rollout_arguments,
+    check_trainer,
+    uses_reference_engine,
+)
 from ragen_trl.trajectory import Trajectory
 from ragen_trl.trl_compat import reward_is_the_environments, unwrap_model_for_generation
 
@@ -77,6 +90,7 @@ class PlayingTrainer(GRPOTrainer):
             eos_token_ids=self.eos_token_ids,
             chat_template_kwargs=self.chat_template_kwargs,
         )
+        self._is_reference_engine = uses_reference_engine(self)
         self._limits = TokenLimits(args.max_new_tokens_per_turn, args.max_trajectory_tokens)
         self._iteration = 0
 
@@ -150,18 +164,53 @@ class PlayingTrainer(GRPOTrainer):
         ]
         share = split_evenly(len(episodes), self.accelerator.num_processes)
         own = episodes[share[self.accelerator.process_index]]
-        wave_size = wave_size or max(len(own), 1)
+        wave_size = wave_size or self.args.rollout_row_budget or max(len(own), 1)
+        engine = self._make_engine(temperature)
         trajectories: list[Trajectory] = []
-        with self._policy_at_rest():
+        shows = self.accelerator.is_main_process and not self.args.disable_tqdm
+        with self._policy_at_rest(), RolloutBar(len(own), is_shown=shows) as bar:
             for first in range(0, len(own), wave_size):
                 trajectories += play_episodes(
                     start_episodes(own[first : first + wave_size]),
-                    generate=lambda ids, most: self._generate_replies(ids, most, temperature),
+                    engine=engine,
                     chat=self._chat,
                     limits=self._limits,
                     timer=timer,
+                    on_turn=bar.update,
                 )
         return list(gather_object(trajectories))
+
+    def _make_engine(self, temperature: float) -> Engine:
+        def write(prompt_ids: list[list[int]], most: int) -> list[Reply]:
+            return self._generate_replies(prompt_ids, most, temperature)
+
+        stop = AnswerStop(self._tokenizer) if self.args.stop_at_answer else None
+        if self.use_vllm:
+            return ReferenceEngine(write, stop=stop, name="vllm")
+        if self._is_reference_engine:
+            return ReferenceEngine(write, stop=stop)
+        rules = SamplingRules(
+            temperature=temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            min_p=self.min_p,
+            repetition_penalty=self.repetition_penalty,
+        )
+        return CachedEngine(self._open_model, rules, eos_token_ids=self.eos_token_ids, stop=stop)
+
+    @contextmanager
+    def _open_model(self, generation_kwargs: dict[str, Any] | None = None) -> Iterator[Any]:
+        """Hand out the model, ready to generate."""
+        with (
+            unwrap_model_for_generation(
+                self.model_wrapped,
+                self.accelerator,
+                generation_kwargs=generation_kwargs,
+                gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
+            ) as model,
+            self.accelerator.autocast(),
+        ):
+            yield model
 
     def _generate_replies(
         self, prompt_ids: list[list[int]], max_new_tokens: int, temperature: float
@@ -177,15 +226,7 @@ class PlayingTrainer(GRPOTrainer):
             "do_sample": temperature > 0,
             "temperature": temperature or 1.0,
         }
-        with (
-            unwrap_model_for_generation(
-                self.model_wrapped,
-                self.accelerator,
-                generation_kwargs=kwargs,
-                gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
-            ) as model,
-            self.accelerator.autocast(),
-        ):
+        with self._open_model(kwargs) as model:
             return sample_replies(
                 model,
                 prompt_ids,

@@ -1,9 +1,13 @@
-"""One readable line per iteration instead of the whole dictionary of metrics."""
+"""What people see: a live line in rollouts, and one readable line per iteration."""
 
+import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
+from tqdm.auto import tqdm
 from transformers import ProgressCallback, TrainerControl, TrainerState, TrainingArguments
+
+from ragen_trl.rollout import TurnReport
 
 # Log name, label, format; percentages are stored as ratios.
 _TRAIN_COLUMNS = (
@@ -56,3 +60,34 @@ class LineProgressCallback(ProgressCallback):  # type: ignore[misc]  # transform
         line = describe_iteration(logs or {}, state.global_step)
         if line and state.is_world_process_zero and self.training_bar is not None:
             self.training_bar.write(line)
+
+
+class RolloutBar:
+    """A bar that counts finished episodes while a rollout runs, and leaves no trace.
+
+    Args:
+        num_episodes: Episodes of this process.
+        is_shown: Whether there is a bar at all.
+    """
+
+    def __init__(self, num_episodes: int, *, is_shown: bool) -> None:
+        self._bar = tqdm(
+            total=num_episodes, desc="rollout", unit="episode", leave=False, disable=not is_shown
+        )
+        self._begin = time.perf_counter()
+        self._num_tokens = 0
+
+    def update(self, report: TurnReport) -> None:
+        """Count what ended in a turn, and show turn and sampled tokens per second."""
+        self._num_tokens += report.num_tokens
+        seconds = max(time.perf_counter() - self._begin, 1e-9)
+        self._bar.set_postfix_str(f"turn {report.turn}, {self._num_tokens / seconds:.0f} tokens/s")
+        self._bar.update(report.num_finished)
+
+    def __enter__(self) -> Self:
+        """Return the bar itself."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Take the bar off the screen."""
+        self._bar.close()

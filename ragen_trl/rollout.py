@@ -1,15 +1,15 @@
-"""The multi-turn loop: live environments on one side, a function that writes replies on the other."""
+"""The multi-turn loop: live environments on one side, an engine that writes replies on the other."""
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragen_envs import AgentTurns
 from ragen_trl.chat import ChatCodec
+from ragen_trl.engines import Engine, Reply
 from ragen_trl.environments import EnvPool, reset_options
-from ragen_trl.generation import GenerateFn, Reply
 from ragen_trl.trajectory import Trajectory, Turn
 
 
@@ -62,10 +62,31 @@ class TokenLimits:
 
 @dataclass
 class RolloutTimer:
-    """Seconds spent in a rollout, by what they were spent on."""
+    """What a rollout took.
+
+    Attributes:
+        environment: Seconds of resets and steps.
+        generation: Seconds of the engine.
+        cache_bytes: Most memory that keys and values took, in bytes.
+    """
 
     environment: float = 0.0
     generation: float = 0.0
+    cache_bytes: int = 0
+
+
+class TurnReport(NamedTuple):
+    """Where a wave of episodes stands after a turn.
+
+    Attributes:
+        turn: Number of the turn, counted from 1.
+        num_finished: Episodes that ended in it.
+        num_tokens: Tokens that were sampled in it.
+    """
+
+    turn: int
+    num_finished: int
+    num_tokens: int
 
 
 @dataclass
@@ -75,6 +96,7 @@ class _Episode:
     start: EpisodeStart
     observation: str = ""
     state: str = ""
+    unread_ids: list[int] = field(default_factory=list)
     prompt_ids: list[int] = field(default_factory=list)
     completion_ids: list[int] = field(default_factory=list)
     action_mask: list[bool] = field(default_factory=list)
@@ -125,67 +147,85 @@ class _Episode:
 def play_episodes(
     starts: Sequence[EpisodeStart],
     *,
-    generate: GenerateFn,
+    engine: Engine,
     chat: ChatCodec,
     limits: TokenLimits,
     timer: RolloutTimer | None = None,
+    on_turn: Callable[[TurnReport], None] | None = None,
 ) -> list[Trajectory]:
     """Play all episodes side by side, turn by turn; only live ones are generated for and stepped.
 
     Args:
         starts: The episodes, in the order of the result.
-        generate: Writes one reply per live episode.
+        engine: Writes the replies.
         chat: Writes messages as token ids and reads replies.
         limits: Token limits per turn and per trajectory.
-        timer: Collects the time spent, if given.
+        timer: Collects what the rollout took, if given.
+        on_turn: Called after every turn.
 
     Returns:
         One trajectory per start.
 
     Raises:
         RuntimeError: If an environment raises, pays something that is not a finite number, or
-            observes something that is not text; the message names environment, seed and turn.
+            observes something that is not text (the message names environment, seed and turn), or
+            if the engine fails (it names engine, turn and number of rows).
     """
     timer = timer or RolloutTimer()
     episodes = [_Episode(start) for start in starts]
-    begin = time.perf_counter()
     for episode in episodes:
-        _begin(episode, chat, limits)
-    timer.environment += time.perf_counter() - begin
-    while live := [episode for episode in episodes if episode.is_live]:
-        begin = time.perf_counter()
+        _begin(episode, chat, limits, timer)
+    session = engine.start([episode.prompt_ids for episode in episodes])
+    turn = 0
+    while rows := [row for row, episode in enumerate(episodes) if episode.is_live]:
+        turn += 1
+        live = [episodes[row] for row in rows]
         room = [limits.max_trajectory_tokens - len(episode.token_ids) for episode in live]
-        budget = min(limits.max_new_tokens_per_turn, max(room))
-        replies = generate([episode.token_ids for episode in live], budget)
-        generated = time.perf_counter()
-        for episode, reply, most in zip(live, replies, room, strict=True):
-            _take_turn(episode, Reply(reply.ids[:most], reply.logps[:most]), chat, limits)
-        timer.generation += generated - begin
-        timer.environment += time.perf_counter() - generated
+        budgets = [min(limits.max_new_tokens_per_turn, most) for most in room]
+        begin = time.perf_counter()
+        try:
+            replies = session.reply(rows, [episode.unread_ids for episode in live], budgets)
+        except Exception as error:
+            raise RuntimeError(
+                f"Engine {engine.name!r} failed in turn {turn} with {len(rows)} rows: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        timer.generation += time.perf_counter() - begin
+        for episode, reply in zip(live, replies, strict=True):
+            _take_turn(episode, reply, chat, limits, timer)
+        if on_turn is not None:
+            num_finished = sum(not episode.is_live for episode in live)
+            on_turn(TurnReport(turn, num_finished, sum(len(reply.ids) for reply in replies)))
+    timer.cache_bytes = max(timer.cache_bytes, session.cache_bytes)
     return [episode.finish() for episode in episodes]
 
 
-def _begin(episode: _Episode, chat: ChatCodec, limits: TokenLimits) -> None:
-    start = episode.start
+def _begin(episode: _Episode, chat: ChatCodec, limits: TokenLimits, timer: RolloutTimer) -> None:
+    start, begin = episode.start, time.perf_counter()
     try:
         episode.observation, info = start.env.reset(
             seed=start.seed, options=reset_options(start.env, start.seed, start.member)
         )
     except Exception as error:
         raise _environment_error(start, "reset", error) from error
+    timer.environment += time.perf_counter() - begin
     episode.state = info["state"]
     episode.prompt_ids = chat.encode_start(episode.observation)
     episode.truncated = len(episode.prompt_ids) >= limits.max_trajectory_tokens
 
 
-def _take_turn(episode: _Episode, reply: Reply, chat: ChatCodec, limits: TokenLimits) -> None:
+def _take_turn(
+    episode: _Episode, reply: Reply, chat: ChatCodec, limits: TokenLimits, timer: RolloutTimer
+) -> None:
     turn = len(episode.turns)
     episode.add_tokens(reply.ids, reply.logps, turn)
     text = chat.decode_reply(reply.ids)
+    begin = time.perf_counter()
     try:
         observation, _, terminated, truncated, info = episode.start.env.step(text)
     except Exception as error:
         raise _environment_error(episode.start, f"turn {turn + 1}", error) from error
+    timer.environment += time.perf_counter() - begin
     _record_turn(episode, text, info)
     episode.terminated, episode.truncated = terminated, truncated
     # An environment that does not report success counts as solved when its end is rewarded.
@@ -198,6 +238,7 @@ def _take_turn(episode: _Episode, reply: Reply, chat: ChatCodec, limits: TokenLi
         episode.truncated = True
     else:
         episode.add_tokens(message_ids, None, turn)
+        episode.unread_ids = message_ids
 
 
 def _record_turn(episode: _Episode, reply: str, info: dict[str, Any]) -> None:

@@ -8,21 +8,14 @@ import torch
 from trl import GRPOConfig
 
 from ragen_trl.config_checks import check_combinations, check_seeds, check_types_and_ranges
+from ragen_trl.config_choices import (
+    CRITIC_ESTIMATORS,
+    AdvantageEstimator,
+    RolloutFilter,
+    RolloutFilterScore,
+)
 from ragen_trl.functional import select_groups
 from ragen_trl.inherited_options import check_inherited_options
-
-# Estimators that need a critic: token level, with PPO's value function.
-CRITIC_ESTIMATORS = ("gae", "bi_level_gae")
-
-AdvantageEstimator = Literal[
-    "gae", "bi_level_gae", "grpo", "dr_grpo", "rloo", "reinforce_pp", "gigpo", "rebn"
-]
-RolloutFilter = Literal[
-    "top_k", "top_p", "min_p", "percentile_range", "within_group", "soft", "none"
-]
-RolloutFilterScore = Literal[
-    "reward_std", "reward_mean", "reward_sum", "entropy", "entropy_variance", "response_length"
-]
 
 
 class _Derived(int):
@@ -56,7 +49,7 @@ class StarPOConfig(GRPOConfig):
         format_penalty (`float`, *optional*, defaults to `-0.1`):
             Added to the return once per turn whose reply is malformed or holds an illegal action.
         train_seed (`int`, *optional*, defaults to `10000`):
-            Seed of the first training start state; each further group takes the next integer.
+            Seed of the first training start state; the next groups follow.
         eval_seed (`int`, *optional*, defaults to `123`):
             Seed of the first evaluation start state; the others follow.
         eval_episodes (`int`, *optional*, defaults to `256`):
@@ -70,6 +63,12 @@ class StarPOConfig(GRPOConfig):
             Tokens of one reply; a longer reply is cut and counts as it stands.
         max_trajectory_tokens (`int`, *optional*, defaults to `3600`):
             Tokens of one episode, prompt included; where they run out the episode is truncated.
+        rollout_engine (`str`, *optional*, defaults to `"transformers"`):
+            What writes the replies: `"transformers"` keeps its cache across turns, `"reference"` reads everything anew in every turn.
+        rollout_row_budget (`int`, *optional*):
+            Most episodes played side by side per process, which bounds the memory of the cache; all when not given.
+        stop_at_answer (`bool`, *optional*, defaults to `False`):
+            Whether a reply ends where its answer closes, instead of at its end-of-turn token.
         log_trajectories (`bool`, *optional*, defaults to `True`):
             Whether to write every episode as a JSON line under `<output_dir>/trajectories`.
 
@@ -120,9 +119,9 @@ class StarPOConfig(GRPOConfig):
     > Parameters that control the critic
 
         critic_learning_rate (`float`, *optional*):
-            Learning rate of the critic; ten times `learning_rate` when not given.
+            Learning rate of the critic; ten times `learning_rate` when not set.
         critic_lr_scheduler_type (`str`, *optional*):
-            Learning-rate schedule of the critic; that of the policy when not given.
+            Learning-rate schedule of the critic; the policy's when not set.
         critic_warmup_steps (`int`, *optional*, defaults to `0`):
             Updates at the start in which only the critic learns.
         value_clip_range (`float`, *optional*, defaults to `0.5`):
@@ -216,9 +215,7 @@ class StarPOConfig(GRPOConfig):
     )
     train_seed: int = field(
         default=10_000,
-        metadata={
-            "help": "Seed of the first training start state; each further group takes the next integer."
-        },
+        metadata={"help": "Seed of the first training start state; the next groups follow."},
     )
     eval_seed: int = field(
         default=123,
@@ -241,6 +238,24 @@ class StarPOConfig(GRPOConfig):
         default=3600,
         metadata={
             "help": "Tokens of one episode, prompt included; where they run out the episode is truncated."
+        },
+    )
+    rollout_engine: Literal["transformers", "reference"] = field(
+        default="transformers",
+        metadata={
+            "help": "What writes the replies: `transformers` keeps its cache across turns, `reference` reads everything anew in every turn."
+        },
+    )
+    rollout_row_budget: int | None = field(
+        default=None,
+        metadata={
+            "help": "Most episodes played side by side per process, which bounds the memory of the cache; all when not given."
+        },
+    )
+    stop_at_answer: bool = field(
+        default=False,
+        metadata={
+            "help": "Whether a reply ends where its answer closes, instead of at its end-of-turn token."
         },
     )
     log_trajectories: bool = field(
@@ -352,13 +367,11 @@ class StarPOConfig(GRPOConfig):
     # Critic
     critic_learning_rate: float | None = field(
         default=None,
-        metadata={"help": "Learning rate of the critic; ten times `learning_rate` when not given."},
+        metadata={"help": "Learning rate of the critic; ten times `learning_rate` when not set."},
     )
     critic_lr_scheduler_type: str | None = field(
         default=None,
-        metadata={
-            "help": "Learning-rate schedule of the critic; that of the policy when not given."
-        },
+        metadata={"help": "Learning-rate schedule of the critic; the policy's when not set."},
     )
     critic_warmup_steps: int = field(
         default=0, metadata={"help": "Updates at the start in which only the critic learns."}

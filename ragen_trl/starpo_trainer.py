@@ -14,11 +14,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallb
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from ragen_trl.collation import plan_updates
+from ragen_trl.completions import Part, can_share_prompts, run_completions
 from ragen_trl.critic import build_critic
 from ragen_trl.critic_learner import CriticLearner
 from ragen_trl.environments import EnvLike, GroupDealer
 from ragen_trl.functional import importance_weights
-from ragen_trl.metrics import rollout_metrics
+from ragen_trl.metrics import peak_memory, rollout_metrics
 from ragen_trl.playing_trainer import PlayingTrainer
 from ragen_trl.progress import LineProgressCallback
 from ragen_trl.refill import refill
@@ -153,8 +154,11 @@ class StarPOTrainer(PlayingTrainer):
         )
         seconds = time.perf_counter() - begin
         selection = select_trajectories(trajectories, args)
+        self._append_metrics({"time/filter": time.perf_counter() - begin - seconds})
         self._log_rollout(played, selection, seconds, timer)
+        begin = time.perf_counter()
         self._queue_updates(selection)
+        self._append_metrics({"time/logps": time.perf_counter() - begin})
         self._iteration += 1
         return seconds
 
@@ -232,10 +236,31 @@ class StarPOTrainer(PlayingTrainer):
         return self.beta != 0.0 or self.args.kl_in_reward_coef != 0.0
 
     def _logps(self, model: Any, batch: Mapping[str, Tensor]) -> Tensor:
-        logps, _, _ = self._get_per_token_logps_and_entropies(
-            model, batch["input_ids"], batch["attention_mask"], batch["action_mask"].size(1)
-        )
-        return logps
+        return self._score(model, batch)[0]
+
+    def _score(self, model: Any, batch: Mapping[str, Tensor]) -> list[Tensor]:
+        """Return log-probabilities of the sampled tokens, and entropies but for a reference.
+
+        By TRL's fused head, which computes them from hidden states without all the logits.
+        """
+
+        def forward(part: Part) -> list[Tensor]:
+            outputs = model(**part.inputs, shift_labels=part.next_ids, fused_lm_head=True)
+            return [x for x in (outputs.log_probs, outputs.entropy) if x is not None]
+
+        def read_prompts(inputs: dict[str, Any]) -> None:
+            unlabelled = torch.full_like(inputs["input_ids"], -100)
+            model(**inputs, shift_labels=unlabelled, fused_lm_head=True)
+
+        is_alone = self.accelerator.num_processes == 1
+        shares = is_alone and can_share_prompts(self.args, self.model)
+        with self.accelerator.autocast():
+            return run_completions(
+                batch,
+                forward,
+                read_prompts=read_prompts if shares else None,
+                in_parts=is_alone,
+            )
 
     def _reference_logps(self, batch: Mapping[str, Tensor]) -> Tensor:
         if self.ref_model is not None:
@@ -265,7 +290,7 @@ class StarPOTrainer(PlayingTrainer):
             self._append_metrics(self.critic.learn(batch))
         self._update_seconds += time.perf_counter() - begin - rollout_seconds
         if not self._pending:
-            self._metrics["train"]["time/update"].append(self._update_seconds)
+            self._append_metrics({"time/update": self._update_seconds, **peak_memory()})
             self._update_seconds = 0.0
         return loss
 
@@ -281,13 +306,7 @@ class StarPOTrainer(PlayingTrainer):
         return self.state.global_step < steps
 
     def _compute_loss(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
-        logps, entropies, _ = self._get_per_token_logps_and_entropies(
-            model,
-            inputs["input_ids"],
-            inputs["attention_mask"],
-            inputs["action_mask"].size(1),
-            compute_entropy=True,
-        )
+        logps, entropies = self._score(model, inputs)
         loss, parts = starpo_loss(
             logps,
             entropies,

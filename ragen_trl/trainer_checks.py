@@ -7,6 +7,8 @@ from typing import SupportsIndex
 from accelerate.logging import get_logger
 from trl import GRPOTrainer
 
+from ragen_trl.engines import find_obstacle
+
 logger = get_logger(__name__)
 
 # Above this share of groups without variance a rollout teaches next to nothing.
@@ -46,6 +48,19 @@ def check_trainer(trainer: GRPOTrainer) -> None:
             "`top_p`, `top_k`, `min_p` and `repetition_penalty` change what is sampled but not the "
             "log-probabilities that are trained, which biases the update. Leave them off."
         )
+
+
+def uses_reference_engine(trainer: GRPOTrainer) -> bool:
+    """Tell which engine plays; where the cached one cannot, say why and take the reference."""
+    args = trainer.args
+    if args.rollout_engine == "reference" or trainer.use_vllm:
+        return True
+    reason = find_obstacle(trainer.model)
+    if args.generation_kwargs or args.cache_implementation:
+        reason = "`generation_kwargs` and `cache_implementation` are for transformers' `generate`"
+    if reason is not None:
+        logger.warning(f"Rollouts use `rollout_engine='reference'`, which is slower: {reason}.")
+    return reason is not None
 
 
 def check_rollout_arguments(seeds: Sequence[int], num_generations: int, temperature: float) -> None:

@@ -46,14 +46,6 @@ OVERRIDES: dict[str, tuple[tuple[str, ...], str]] = {
 # Private methods of GRPOTrainer that they call: its first parameters, in order.
 CALLS: dict[str, tuple[str, ...]] = {
     "_generate_single_turn": ("prompt_ids", "images", "multimodal_fields", "num_generations"),
-    "_get_per_token_logps_and_entropies": (
-        "model",
-        "input_ids",
-        "attention_mask",
-        "logits_to_keep",
-        "batch_size",
-        "compute_entropy",
-    ),
     "_get_output_dir": ("trial",),
 }
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from ragen_envs import AgentTurns
 from ragen_trl.chat import ChatCodec
+from ragen_trl.engines import ReferenceEngine, Reply
 from ragen_trl.environments import EnvPool, EnvSpec
-from ragen_trl.generation import Reply
 from ragen_trl.rollout import EpisodeStart, TokenLimits, play_episodes, start_episodes
 from tests.fakes import ScriptedTextEnv
 
@@ -55,7 +55,11 @@ def make_starts(scripts, *, agent_turns=None, seed=3, **kwargs):
 
 def play(starts, policy, tokenizer, *, limits=WIDE, timer=None):
     return play_episodes(
-        starts, generate=policy, chat=make_codec(tokenizer), limits=limits, timer=timer
+        starts,
+        engine=ReferenceEngine(policy),
+        chat=make_codec(tokenizer),
+        limits=limits,
+        timer=timer,
     )
 
 

@@ -75,7 +75,7 @@ def test_methods_are_named_after_their_estimator(name):
 
 
 def test_every_estimator_has_a_file_with_the_three_stabilisers(parse):
-    from ragen_trl.starpo_config import AdvantageEstimator
+    from ragen_trl.config_choices import AdvantageEstimator
 
     stabilised = [parse(name)[1] for name in METHODS if name not in VANILLA]
     estimators = [args.advantage_estimator for args in stabilised]

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from ragen_trl import StarPOConfig
-from ragen_trl.starpo_config import AdvantageEstimator, RolloutFilter, RolloutFilterScore
+from ragen_trl.config_choices import AdvantageEstimator, RolloutFilter, RolloutFilterScore
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/paper_index.md").read_text(encoding="utf-8")

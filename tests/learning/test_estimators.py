@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ragen_trl import EnvSpec, StarPOConfig, StarPOTrainer
-from ragen_trl.starpo_config import AdvantageEstimator
+from ragen_trl.config_choices import AdvantageEstimator
 from ragen_trl.tiny import load_tiny_policy
 
 pytestmark = pytest.mark.slow

@@ -188,10 +188,12 @@ def test_collate_hand_written_example():
     assert batch["advantages"].tolist() == [[0.0, 0.0, 1.5, 0.0, -2.0], [-0.5, -0.5, 0, 0, 0]]
     # Paid at the last token of each turn.
     assert batch["rewards"].tolist() == [[0.0, 0.0, 0.5, 0.0, 1.0], [0.0, 3.0, 0.0, 0.0, 0.0]]
+    assert batch["prompt_lengths"].tolist() == [3, 1]
     assert batch["advantage_scales"].tolist() == [1.0, 0.5]
     assert batch["loss_weights"].tolist() == [0.25, 0.125]
     dtypes = {name: tensor.dtype for name, tensor in batch.items()}
     assert dtypes == {
+        "prompt_lengths": torch.int64,
         "input_ids": torch.int64,
         "attention_mask": torch.int64,
         "action_mask": torch.bool,

@@ -33,8 +33,9 @@ def give_weights(critic, seed=0):
 
 
 def values(critic, input_ids, num_tokens):
+    """Values of the last tokens of every row, each read at the token before it."""
     with critic.active(), torch.no_grad():
-        return critic(input_ids, torch.ones_like(input_ids), num_tokens)
+        return critic(input_ids=input_ids)[:, -num_tokens - 1 : -1]
 
 
 @pytest.fixture(params=[make_policy, make_lora_policy], ids=["whole", "lora"])
@@ -78,7 +79,7 @@ def test_values_do_not_depend_on_padding_or_batch_mates(policy):
     ids = torch.stack([torch.nn.functional.pad(short, (0, 4)), long])
     mask = torch.stack([torch.arange(9) < 5, torch.arange(9) < 9]).long()
     with critic.active(), torch.no_grad():
-        together = critic(ids, mask, 8)
+        together = critic(input_ids=ids, attention_mask=mask)[:, :-1]
     torch.testing.assert_close(together[0, :4], values(critic, short[None], 4)[0])
     torch.testing.assert_close(together[1], values(critic, long[None], 8)[0])
 
@@ -122,7 +123,7 @@ def test_critics_adapter_is_trainable_only_while_it_is_active(start):
         assert not any(p.requires_grad for n, p in policy.named_parameters() if ".default." in n)
     # Also after an error, the policy is as it was.
     with pytest.raises(IndexError), critic.active():
-        critic(torch.full((1, 4), 10**6), torch.ones(1, 4), 3)
+        critic(input_ids=torch.full((1, 4), 10**6))
     assert policy.active_adapter == "default"
     assert {name: p.requires_grad for name, p in policy.named_parameters()} == flags
 
@@ -142,7 +143,7 @@ def test_gradient_reaches_every_trained_parameter_and_no_other(policy):
     give_weights(critic)
     ids = torch.arange(4, 16).view(2, 6)
     with critic.active():
-        critic(ids, torch.ones_like(ids), 5).square().sum().backward()
+        critic(input_ids=ids).square().sum().backward()
     trained = critic.trained_parameters()
     assert [name for name, p in trained.items() if p.grad is None or not p.grad.any()] == []
     others = [p for name, p in policy.named_parameters() if name not in trained]

@@ -44,6 +44,7 @@ def make_batch():
     return {
         "input_ids": torch.arange(4, 16).view(2, 6),
         "attention_mask": torch.ones(2, 6, dtype=torch.long),
+        "prompt_lengths": torch.tensor([2, 2]),
         "action_mask": mask,
         "old_values": torch.zeros(2, 4),
         "returns": torch.tensor([[1.0, 1.0, 1.0, 1.0], [-1.0, -1.0, -1.0, math.nan]]),

@@ -1,8 +1,10 @@
+import numpy as np
 import pytest
 
 from ragen_trl.metrics import (
     evaluation_metrics,
     merge_evaluations,
+    peak_memory,
     rollout_metrics,
     trajectory_metrics,
 )
@@ -59,11 +61,20 @@ def test_trajectory_metrics_without_a_single_turn_are_finite():
 
 def test_rollout_metrics_add_speed_and_time():
     episodes = [two_episodes()[0]]
-    timer = RolloutTimer(environment=0.5, generation=1.5)
+    timer = RolloutTimer(environment=0.5, generation=1.5, cache_bytes=3_000_000)
     assert rollout_metrics(episodes, seconds=2.0, timer=timer) == pytest.approx(
         trajectory_metrics(episodes)
-        | {"rollout/tokens_per_second": 2.0, "time/rollout": 2.0, "time/env": 0.5}
+        | {"rollout/tokens_per_second": 2.0, "rollout/cache_megabytes": 3.0}
+        | {"time/rollout": 2.0, "time/env": 0.5, "time/generate": 1.5}
     )
+
+
+def test_peak_memory_is_what_this_process_took_at_most():
+    (before,) = peak_memory().values()
+    held = np.ones(40_000_000)
+    (after,) = peak_memory().values()
+    assert after >= before
+    assert after > held.nbytes / 1e6
 
 
 def test_rollout_metrics_of_several_environments_name_each():

@@ -114,3 +114,63 @@ def test_constructor_refuses_what_cannot_work(make_trainer, start):
         make_trainer(max_trajectory_tokens=5000)
     with pytest.raises(ValueError, match="first prompt has"):
         make_trainer(max_trajectory_tokens=40).train()
+
+
+def test_engines_and_row_budgets_play_the_same_greedy_episodes(make_trainer):
+    played = [
+        make_trainer(**options).rollout(seeds=range(6), num_generations=2, temperature=0)
+        for options in (
+            {"rollout_engine": "reference"},
+            {"rollout_engine": "transformers"},
+            {"rollout_engine": "transformers", "rollout_row_budget": 3},
+        )
+    ]
+    ids = [[t.completion_ids for t in trajectories] for trajectories in played]
+    assert ids[0] == ids[1] == ids[2]
+    assert len(played[0]) == 12
+    for reference, cached in zip(played[0], played[1], strict=True):
+        assert cached.logps == pytest.approx(reference.logps, abs=1e-4)
+
+
+def test_answers_end_replies_when_asked(make_trainer):
+    tokenizer = make_trainer().processing_class
+    end = tokenizer.eos_token_id
+    for engine in ("reference", "transformers"):
+        trainer = make_trainer(stop_at_answer=True, rollout_engine=engine)
+        played = trainer.rollout(seeds=range(6), num_generations=2, temperature=0)
+        replies = [turn for t in played for turn in t.turns if "</answer>" in turn.reply]
+        assert len(replies) > 3
+        assert all(turn.reply.endswith("</answer>") for turn in replies)
+        # The end-of-turn token behind the answer is the template's, and not trained.
+        first = played[0]
+        assert end not in [
+            token for token, m in zip(first.completion_ids, first.action_mask, strict=True) if m
+        ]
+
+
+def test_what_the_cached_engine_cannot_do_is_said_and_done_by_the_reference(make_trainer, caplog):
+    trainer = make_trainer(generation_kwargs={"suppress_tokens": [7]})
+    assert trainer._make_engine(1.0).name == "reference"
+    assert "`generation_kwargs` and `cache_implementation` are for" in caplog.text
+    assert make_trainer()._make_engine(1.0).name == "transformers"
+
+
+def test_engine_failure_names_engine_turn_and_rows_and_leaves_a_trainer_that_saves(
+    make_trainer, tmp_path
+):
+    trainer = make_trainer(max_steps=3)
+    calls = []
+
+    def fail_late(*args):
+        calls.append(1)
+        if len(calls) == 30:
+            raise MemoryError("no room")
+
+    trainer.model.model.layers[0].register_forward_pre_hook(fail_late)
+    with pytest.raises(
+        RuntimeError, match=r"Engine 'transformers' failed in turn \d with \d+ rows"
+    ):
+        trainer.train()
+    trainer.save_model()
+    trainer.evaluate()
+    assert (tmp_path / "run" / "model.safetensors").exists()

@@ -1,7 +1,8 @@
 import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
-from ragen_trl.progress import LineProgressCallback, describe_iteration
+from ragen_trl.progress import LineProgressCallback, RolloutBar, describe_iteration
+from ragen_trl.rollout import TurnReport
 
 UPDATE = {
     "loss": -0.0123,
@@ -94,3 +95,15 @@ def test_progress_callback_is_silent_for_other_entries_processes_and_without_a_b
     assert log(None) == []
     assert log(UPDATE, is_main=False) == []
     assert log(UPDATE, has_bar=False) == []
+
+
+def test_rollout_bar_counts_episodes_and_shows_turn_and_speed(capsys):
+    with RolloutBar(8, is_shown=True) as bar:
+        bar.update(TurnReport(turn=1, num_finished=3, num_tokens=50))
+        bar.update(TurnReport(turn=2, num_finished=5, num_tokens=10))
+        assert bar._bar.n == 8
+        assert bar._bar.postfix.startswith("turn 2, ")
+        assert bar._bar.postfix.endswith(" tokens/s")
+    with RolloutBar(8, is_shown=False) as bar:
+        bar.update(TurnReport(turn=1, num_finished=3, num_tokens=50))
+    assert "rollout" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from torch import nn
 from transformers import GenerationConfig
 
 import ragen_envs  # noqa: F401  # registers the ids
+from ragen_trl.engines import ReferenceEngine
 from ragen_trl.environments import EnvSpec, make_pools
 from ragen_trl.generation import sample_replies
 from ragen_trl.rollout import TokenLimits, play_episodes, start_episodes
@@ -51,7 +52,7 @@ def trajectories(policy, tiny_tokenizer):
     pools = make_pools(ENVS, {"max_turns": NUM_TURNS})
     return play_episodes(
         start_episodes([(pool, 20, g, m) for g, pool in enumerate(pools) for m in range(4)]),
-        generate=generate,
+        engine=ReferenceEngine(generate),
         chat=make_codec(tiny_tokenizer),
         limits=TokenLimits(LIMIT, 4096),
     )

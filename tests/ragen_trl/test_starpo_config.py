@@ -13,7 +13,7 @@ from trl import GRPOConfig
 
 from ragen_envs import AgentTurns
 from ragen_trl import StarPOConfig
-from ragen_trl.starpo_config import CRITIC_ESTIMATORS
+from ragen_trl.config_choices import CRITIC_ESTIMATORS
 
 FIELDS = {field.name: field for field in dataclasses.fields(StarPOConfig)}
 INHERITED = {field.name: field for field in dataclasses.fields(GRPOConfig)}

@@ -151,6 +151,9 @@ def test_promised_names_and_defaults(name, default, tmp_path):
 
 def test_every_new_field_is_promised_or_known_to_be_an_extra():
     assert set(NEW_FIELDS) - set(PROMISED_DEFAULTS) == {
+        "rollout_engine",
+        "rollout_row_budget",
+        "stop_at_answer",
         "log_trajectories",
         "gigpo_step_weight",
         "gigpo_divide_by_std",
@@ -181,6 +184,9 @@ OTHER_VALUES = {
     "eval_temperature": 0.0,
     "max_new_tokens_per_turn": 50,
     "max_trajectory_tokens": 500,
+    "rollout_engine": "reference",
+    "rollout_row_budget": 16,
+    "stop_at_answer": True,
     "log_trajectories": False,
     "advantage_estimator": "bi_level_gae",
     "gamma": 0.9,

@@ -8,9 +8,9 @@ import torch
 from peft import LoraConfig, get_peft_model
 
 from ragen_trl import EnvSpec, StarPOConfig
+from ragen_trl.config_choices import AdvantageEstimator
 from ragen_trl.critic import ADAPTER_NAME
 from ragen_trl.selection import select_trajectories
-from ragen_trl.starpo_config import AdvantageEstimator
 from ragen_trl.update import build_micro_batches
 from tests.training import (
     BANDIT,
@@ -43,6 +43,11 @@ TRAIN_METRICS = [
     "time/rollout",
     "time/update",
     "time/env",
+    "time/generate",
+    "time/filter",
+    "time/logps",
+    "rollout/cache_megabytes",
+    "memory/peak_megabytes",
 ]
 CRITIC_METRICS = [
     "value_loss",

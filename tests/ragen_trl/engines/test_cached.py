@@ -1,0 +1,142 @@
+import pytest
+import torch
+
+from ragen_trl.engines import CachedEngine, find_obstacle
+from tests.conversations import (
+    ARCHITECTURES,
+    ENDS,
+    converse,
+    make_cached,
+    make_model,
+    make_reference,
+)
+
+
+class CountingModel(torch.nn.Module):
+    """Hands calls on and notes how many rows and tokens each brought."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model, self.device, self.calls = model, model.device, []
+
+    def forward(self, **inputs):
+        output = self.model(**inputs)
+        self.calls.append((tuple(inputs["input_ids"].shape), output.logits.shape[1]))
+        return output
+
+
+def assert_same(left, right):
+    assert [episode.ids for episode in left] == [episode.ids for episode in right]
+    for one, other in zip(left, right, strict=True):
+        assert one.logps == pytest.approx(other.logps, abs=1e-4)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(("num_groups", "group_size"), [(100, 1), (7, 16)])
+def test_cached_engine_writes_what_the_reference_writes(architecture, tied, num_groups, group_size):
+    model = make_model(architecture, tied=tied)
+    shape = {"num_groups": num_groups, "group_size": group_size}
+    expected, _ = converse(make_reference(model), **shape)
+    actual, _ = converse(make_cached(model), **shape)
+    assert_same(actual, expected)
+    # The test means something: episodes differ in turns, replies end at both ends and at budgets.
+    assert {len(episode.replies) for episode in actual} == {1, 2, 3, 4, 5}
+    last = {reply.ids[-1] for episode in actual for reply in episode.replies}
+    assert last & set(ENDS)
+    assert last - set(ENDS)
+
+
+@pytest.mark.parametrize("wave_size", [1, 5, 32])
+def test_waves_do_not_change_greedy_tokens(wave_size):
+    model = make_model()
+    whole, (one,) = converse(make_cached(model), num_groups=4, group_size=16)
+    waves, several = converse(make_cached(model), num_groups=4, group_size=16, wave_size=wave_size)
+    assert_same(waves, whole)
+    assert len(several) == -(-64 // wave_size)
+    # Fewer rows side by side need less memory.
+    assert max(session.cache_bytes for session in several) < one.cache_bytes
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0, 1.5])
+def test_recorded_logps_equal_a_fresh_forward_pass(temperature):
+    model = make_model("llama", tied=False)
+    torch.manual_seed(1)
+    episodes, _ = converse(make_cached(model, temperature=temperature), num_groups=3, group_size=8)
+    for episode in episodes:
+        ids = torch.tensor([episode.ids])
+        with torch.no_grad():
+            logps = (model(ids).logits[0, :-1] / temperature).log_softmax(-1)
+        fresh = logps.gather(1, ids[0, 1:, None])[:, 0]
+        sampled = torch.tensor(episode.is_sampled)[1:]
+        recorded = torch.tensor(episode.logps)[1:]
+        torch.testing.assert_close(recorded[sampled], fresh[sampled], rtol=0, atol=1e-4)
+
+
+def test_repetition_penalty_is_that_of_the_reference():
+    model = make_model()
+    shape = {"num_groups": 20, "group_size": 2}
+    expected, _ = converse(make_reference(model, repetition_penalty=1.3), **shape)
+    actual, _ = converse(make_cached(model, repetition_penalty=1.3), **shape)
+    plain, _ = converse(make_cached(model), **shape)
+    assert_same(actual, expected)
+    assert [e.ids for e in plain] != [e.ids for e in actual]
+
+
+def test_group_costs_one_prompt_and_dropped_rows_cost_nothing():
+    model = CountingModel(make_model())
+    session = make_cached(model).start([[5, 6, 7, 8]] * 16 + [[9, 10]] * 16)
+    session.reply(list(range(32)), [[]] * 32, [1] * 32)
+    assert model.calls == [((2, 4), 1)]
+    model.calls.clear()
+    # The last token of the first turn was sampled, but not read yet.
+    session.reply([0, 20, 31], [[11, 12], [13], []], [1, 1, 1])
+    assert model.calls == [((3, 3), 1)]
+
+
+def test_no_token_is_read_twice_and_none_left_out():
+    model = CountingModel(make_model())
+    episodes, _ = converse(make_cached(model), num_groups=1, group_size=1, seed=2)
+    (episode,) = episodes
+    assert len(episode.replies) > 1
+    # All but the very last, after which nothing is drawn.
+    assert sum(shape[1] for shape, _ in model.calls) == len(episode.ids) - 1
+    # Logits are computed for one position per call.
+    assert {count for _, count in model.calls} == {1}
+
+
+def test_rows_do_not_depend_on_their_batch_mates():
+    model = make_model()
+    together, _ = converse(make_cached(model), num_groups=6, group_size=2)
+    alone, _ = converse(make_cached(model), num_groups=6, group_size=2, wave_size=1)
+    assert_same(alone, together)
+
+
+def test_cache_bytes_are_those_of_keys_and_values():
+    model = make_model()
+    session = make_cached(model).start([[5] * 10] * 3)
+    session.reply([0, 1, 2], [[]] * 3, [1] * 3)
+    # One row was read: 2 layers * (keys, values) * 2 heads * 8 numbers of 4 bytes, and room to grow.
+    per_slot = 2 * 2 * 2 * 8 * 4
+    assert 10 * per_slot <= session.cache_bytes <= (10 + 64) * per_slot
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding_attention"),
+        ({"_attn_implementation": "flash_attention_2"}, "flash_attention_2"),
+        ({}, None),
+    ],
+)
+def test_models_that_cannot_be_cached_are_named(change, reason):
+    model = make_model()
+    for name, value in change.items():
+        setattr(model.config, name, value)
+    found = find_obstacle(model)
+    assert (found is None) if reason is None else (reason in found)
+
+
+def test_engine_has_a_name_for_messages():
+    assert CachedEngine.name == "transformers"
+    assert make_reference(make_model()).name == "reference"
