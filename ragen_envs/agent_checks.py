@@ -22,18 +22,18 @@ def check_limit(argument: str, value: int) -> int:
     return int(value)
 
 
-def check_penalty(format_penalty: float) -> float:
-    """Return `format_penalty` if it is finite and at most 0."""
-    if not isinstance(format_penalty, Real):
+def check_penalty(penalty: float, argument: str = "format_penalty") -> float:
+    """Return `penalty` if it is finite and at most 0; `argument` is its name in the message."""
+    if not isinstance(penalty, Real):
         raise TypeError(
-            f"`format_penalty` must be a number, got {format_penalty!r}. Pass a float such as -0.1."
+            f"`{argument}` must be a number, got {penalty!r}. Pass a float such as -0.1."
         )
-    if not (math.isfinite(format_penalty) and format_penalty <= 0):
+    if not (math.isfinite(penalty) and penalty <= 0):
         raise ValueError(
-            f"`format_penalty` must be finite and at most 0, got {format_penalty}. "
+            f"`{argument}` must be finite and at most 0, got {penalty}. "
             "It is added to the reward; use 0.0 for no penalty."
         )
-    return float(format_penalty)
+    return float(penalty)
 
 
 def check_flag(argument: str, value: bool) -> bool:

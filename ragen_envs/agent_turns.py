@@ -140,6 +140,16 @@ class AgentTurns(gym.Wrapper[str, str, str, Any], gym.utils.RecordConstructorArg
         self.observation_space = self._build_observation_space()
         self.action_space = self._build_action_space()
 
+    @property
+    def turns_left(self) -> int:
+        """Turns that this episode may still take."""
+        return self.max_turns - self._num_turns
+
+    @property
+    def actions_left(self) -> int:
+        """Actions that this episode may still take."""
+        return self.max_actions_per_episode - self._num_actions
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
@@ -178,9 +188,7 @@ class AgentTurns(gym.Wrapper[str, str, str, Any], gym.utils.RecordConstructorArg
         self._is_running = False
         self._num_turns += 1
         outcome = self._execute(self._cut(reply.actions), indices)
-        is_used_up = (
-            self._num_turns >= self.max_turns or self._num_actions >= self.max_actions_per_episode
-        )
+        is_used_up = self.turns_left == 0 or self.actions_left == 0
         truncated = outcome.truncated or (is_used_up and not outcome.terminated)
         is_over = outcome.terminated or truncated
         penalty = 0.0 if reply.is_valid else self.format_penalty
@@ -207,8 +215,7 @@ class AgentTurns(gym.Wrapper[str, str, str, Any], gym.utils.RecordConstructorArg
         return ParsedReply(reply.thought, known, 0 < len(known) == len(reply.actions))
 
     def _cut(self, actions: tuple[str, ...]) -> tuple[str, ...]:
-        actions_left = self.max_actions_per_episode - self._num_actions
-        return actions[: min(self.max_actions_per_turn, actions_left)]
+        return actions[: min(self.max_actions_per_turn, self.actions_left)]
 
     def _execute(self, actions: tuple[str, ...], indices: Mapping[str, int] | None) -> _Outcome:
         """Carry out the actions in order until the environment ends."""
@@ -260,8 +267,8 @@ class AgentTurns(gym.Wrapper[str, str, str, Any], gym.utils.RecordConstructorArg
     def _write_request(self) -> str:
         return prompts.write_request(
             self._read_action_indices(),
-            turns_left=self.max_turns - self._num_turns,
-            actions_left=self.max_actions_per_episode - self._num_actions,
+            turns_left=self.turns_left,
+            actions_left=self.actions_left,
             reply_example=self._reply_example,
         )
 

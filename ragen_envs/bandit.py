@@ -7,14 +7,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from ragen_envs.rendering import Picture, Tile, draw_board
+from ragen_envs.rendering import Picture, draw_board
 from ragen_envs.text_env import TextEnv, Transition
 from ragen_envs.text_space import SharedText
-
-_TILES = {
-    "arm": Tile(background=(226, 220, 205), mark=(150, 140, 120), shape="ring"),
-    "pulled": Tile(background=(226, 220, 205), mark=(196, 66, 56), shape="disc"),
-}
+from ragen_envs.tiles import arm_tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +139,11 @@ class BanditEnv(TextEnv):
         return {"arm": None if self.pulled is None else self.pulled.name}
 
     def _draw(self) -> Picture:
-        return draw_board(
-            [["pulled" if arm is self.pulled else "arm" for arm in self.arms]], _TILES
-        )
+        kinds = [
+            f"{place}_pulled" if arm is self.pulled else place
+            for place, arm in zip(("first", "second"), self.arms, strict=True)
+        ]
+        return draw_board([kinds], arm_tiles())
 
 
 def _write(arms: tuple[Arm, Arm], pulled: Arm | None) -> str:

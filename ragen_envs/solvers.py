@@ -1,26 +1,37 @@
 """What the best possible play looks like: optimal plans and the best reachable success."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 from gymnasium.error import ResetNeeded
 
+from ragen_envs.agent_checks import check_limit
+from ragen_envs.agent_turns import AgentTurns
 from ragen_envs.bandit import BanditEnv
 from ragen_envs.frozen_lake import FrozenLakeEnv
-from ragen_envs.frozen_lake.dynamics import (
-    ACTION_NAMES,
-    State,
-    find_path,
-    is_over,
-    is_solved,
-    slip_outcomes,
-    step,
-)
+from ragen_envs.frozen_lake.dynamics import find_path
+from ragen_envs.frozen_lake.planning import TurnPlan, turn_planner
 from ragen_envs.sokoban import SokobanEnv
-from ragen_envs.sokoban.solver import shortest_solution
+from ragen_envs.sokoban.solver import MAX_STATES, shortest_solution
 
 
-def solve(env: gym.Env[Any, Any]) -> list[int] | None:
+class _Budget(NamedTuple):
+    """What is left of an episode."""
+
+    turns: int
+    actions_per_turn: int
+    actions: int
+
+    @property
+    def reachable_actions(self) -> int:
+        return min(self.actions, self.turns * self.actions_per_turn)
+
+    @property
+    def next_turn(self) -> int:
+        return min(self.actions, self.actions_per_turn) if self.turns else 0
+
+
+def solve(env: gym.Env[Any, Any], *, max_states: int = MAX_STATES) -> list[int] | None:
     """Find an optimal plan from the current state; the environment is not stepped.
 
     Sokoban: fewest moves. FrozenLake without slipping: fewest moves. Bandit: one pull of the arm
@@ -28,13 +39,16 @@ def solve(env: gym.Env[Any, Any]) -> list[int] | None:
 
     Args:
         env: An environment of this package after `reset`; wrappers are looked through.
+        max_states: Largest number of Sokoban positions to look at. The default takes some seconds
+            and is enough for nearly all rooms of 10x10 with 4 boxes.
 
     Returns:
         Action ids in order; `[]` if the task is solved already; `None` if it cannot be solved any
         more.
 
     Raises:
-        ValueError: If the environment is a slippery FrozenLake, where no fixed plan is optimal.
+        ValueError: If the environment is a slippery FrozenLake, where no fixed plan is optimal, or
+            the search reached `max_states`, which tells nothing about the level.
         TypeError: If the environment is of another type.
         ResetNeeded: Before the first `reset`.
 
@@ -57,14 +71,15 @@ def solve(env: gym.Env[Any, Any]) -> list[int] | None:
                 "`optimal_success` gives the best reachable success on slippery ice."
             )
         return find_path(bare.layout, bare.state)
-    return shortest_solution(bare.layout, bare.state)
+    return shortest_solution(bare.layout, bare.state, max_states=max_states)
 
 
 def optimal_success(env: gym.Env[Any, Any], horizon: int) -> float:
     """Compute the best success probability within `horizon` actions from the current state.
 
     The actions may depend on what happened before, so this bounds every policy that gives at most
-    `horizon` actions. FrozenLake: value iteration, exact up to rounding. Sokoban and Bandit: 1.0 or
+    `horizon` actions; `optimal_turn_success` is the exact value where several actions of a turn are
+    chosen at once. FrozenLake: value iteration, exact up to rounding. Sokoban and Bandit: 1.0 or
     0.0. The environment is not stepped, and its own step limit is not counted.
 
     Args:
@@ -75,7 +90,7 @@ def optimal_success(env: gym.Env[Any, Any], horizon: int) -> float:
         Probability in `[0, 1]`; 1.0 if the task is solved already, 0.0 if it is lost.
 
     Raises:
-        ValueError: If `horizon` is negative.
+        ValueError: If `horizon` is negative, or the search of a Sokoban plan reached its bound.
         TypeError: If the environment is of another type.
         ResetNeeded: Before the first `reset`.
 
@@ -88,15 +103,92 @@ def optimal_success(env: gym.Env[Any, Any], horizon: int) -> float:
     """
     if horizon < 0:
         raise ValueError(f"`horizon` must be at least 0, got {horizon!r}.")
+    return _best_success(_unwrap(env), _Budget(horizon, 1, horizon))
+
+
+def optimal_turn_success(
+    env: gym.Env[Any, Any],
+    *,
+    max_turns: int | None = None,
+    max_actions_per_turn: int | None = None,
+    max_actions_per_episode: int | None = None,
+) -> float:
+    """Compute the best success probability from the current state under a budget of turns.
+
+    In each turn the agent commits to up to `max_actions_per_turn` actions before it sees what any of
+    them did; they stop at the end of the episode, and after them the agent sees the state. This is
+    the exact optimum of `AgentTurns`, for every environment of this package. FrozenLake: dynamic
+    programming over all action sequences of a turn, exact up to rounding; about 10 ms for the
+    default budget on a 4x4 lake, growing with the fourth power per action of a turn. Sokoban and
+    Bandit: 1.0 or 0.0. The environment is not stepped, and its own step limit is not counted.
+
+    Args:
+        env: An environment of this package after `reset`; wrappers are looked through.
+        max_turns: Turns from now on. By default what is left by the `AgentTurns` around `env`.
+        max_actions_per_turn: Actions of one turn. By default that of `AgentTurns`.
+        max_actions_per_episode: Actions from now on. By default what is left by `AgentTurns`.
+
+    Returns:
+        Probability in `[0, 1]`; 1.0 if the task is solved already, 0.0 if it is lost.
+
+    Raises:
+        ValueError: If a limit is below 1, the search of a Sokoban plan reached its bound, or a turn
+            has too many action sequences to compare (on slippery ice, with 8 actions or more).
+        TypeError: If the environment is of another type, or a limit is missing and there is no
+            `AgentTurns` to take it from.
+        ResetNeeded: Before the first `reset`.
+
+    Example:
+        >>> import gymnasium, ragen_envs
+        >>> env = ragen_envs.AgentTurns(gymnasium.make("ragen/FrozenLake-v0"))
+        >>> _ = env.reset(seed=1)
+        >>> f"{ragen_envs.optimal_turn_success(env):.4f} {ragen_envs.optimal_success(env, 10):.4f}"
+        '0.2465 0.2469'
+    """
+    limits = (max_turns, max_actions_per_turn, max_actions_per_episode)
+    return _best_success(_unwrap(env), _read_budget(env, *limits))
+
+
+def solve_turn(
+    env: gym.Env[Any, Any],
+    *,
+    max_turns: int | None = None,
+    max_actions_per_turn: int | None = None,
+    max_actions_per_episode: int | None = None,
+) -> list[int] | None:
+    """Find the actions of a best next turn; played turn after turn they reach the optimum.
+
+    The optimum is `optimal_turn_success`, whose arguments and errors these are. Among equally good
+    turns on slippery ice a shortest one is taken; elsewhere it is the beginning of the plan of
+    `solve`.
+
+    Returns:
+        Action ids in order, `[]` if the task is solved already, `None` if success is out of reach
+        within the budget.
+
+    Example:
+        >>> import gymnasium, ragen_envs
+        >>> env = ragen_envs.AgentTurns(gymnasium.make("ragen/FrozenLake-v0"))
+        >>> _ = env.reset(seed=1)
+        >>> [env.unwrapped.action_names[action] for action in solve_turn(env)]
+        ['Down', 'Down', 'Down']
+    """
     bare = _unwrap(env)
-    if isinstance(bare, BanditEnv):
-        # Success is the pull of the high arm, which is there as long as no arm was pulled.
-        needed = 1 if bare.pulled is None else 0
-        return float(needed <= horizon and bare.pulled in (None, bare.high_arm))
-    if isinstance(bare, FrozenLakeEnv):
-        return _iterate_values(bare, horizon)
-    plan = shortest_solution(bare.layout, bare.state)
-    return float(plan is not None and len(plan) <= horizon)
+    budget = _read_budget(env, max_turns, max_actions_per_turn, max_actions_per_episode)
+    if isinstance(bare, FrozenLakeEnv) and bare.is_slippery:
+        success, actions = _plan_on_ice(bare, budget)
+        return actions if success > 0 else None
+    plan = _plan_within(bare, budget.reachable_actions)
+    return None if plan is None else plan[: budget.next_turn]
+
+
+def find_agent_turns(env: gym.Env[Any, Any]) -> AgentTurns | None:
+    """Return the `AgentTurns` among the wrappers of `env`, or `None`."""
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, AgentTurns):
+            return env
+        env = env.env
+    return None
 
 
 def _unwrap(env: gym.Env[Any, Any]) -> BanditEnv | FrozenLakeEnv | SokobanEnv:
@@ -111,33 +203,67 @@ def _unwrap(env: gym.Env[Any, Any]) -> BanditEnv | FrozenLakeEnv | SokobanEnv:
     return bare
 
 
+def _read_budget(
+    env: gym.Env[Any, Any],
+    max_turns: int | None,
+    max_actions_per_turn: int | None,
+    max_actions_per_episode: int | None,
+) -> _Budget:
+    agent = find_agent_turns(env)
+    turns, actions_per_turn, actions = (
+        (None, None, None)
+        if agent is None
+        else (agent.turns_left, agent.max_actions_per_turn, agent.actions_left)
+    )
+    return _Budget(
+        _choose_limit("max_turns", max_turns, turns),
+        _choose_limit("max_actions_per_turn", max_actions_per_turn, actions_per_turn),
+        _choose_limit("max_actions_per_episode", max_actions_per_episode, actions),
+    )
+
+
+def _choose_limit(argument: str, given: int | None, from_agent: int | None) -> int:
+    if given is not None:
+        return check_limit(argument, given)
+    if from_agent is None:
+        raise TypeError(
+            f"`{argument}` must be given where there is no AgentTurns around `env`, got None. Pass a "
+            "number or wrap the environment."
+        )
+    return from_agent
+
+
+def _best_success(bare: BanditEnv | FrozenLakeEnv | SokobanEnv, budget: _Budget) -> float:
+    if isinstance(bare, FrozenLakeEnv) and bare.is_slippery:
+        return _plan_on_ice(bare, budget).success
+    if isinstance(bare, BanditEnv):
+        # Success is the pull of the high arm, which is there as long as no arm was pulled.
+        needed = 1 if bare.pulled is None else 0
+        is_open = bare.pulled in (None, bare.high_arm)
+        return float(is_open and needed <= budget.reachable_actions)
+    return float(_plan_within(bare, budget.reachable_actions) is not None)
+
+
+def _plan_on_ice(env: FrozenLakeEnv, budget: _Budget) -> TurnPlan:
+    planner = turn_planner(env.layout, env.success_rate, budget.actions_per_turn)
+    return planner.plan(env.state, budget.turns, budget.actions)
+
+
+def _plan_within(
+    bare: BanditEnv | FrozenLakeEnv | SokobanEnv, max_actions: int
+) -> list[int] | None:
+    """Return an optimal plan without luck that is no longer than this, or `None`."""
+    if isinstance(bare, SokobanEnv):
+        return shortest_solution(bare.layout, bare.state, max_moves=max_actions)
+    if isinstance(bare, FrozenLakeEnv):
+        plan = find_path(bare.layout, bare.state)
+    else:
+        plan = _plan_pull(bare)
+    return plan if plan is not None and len(plan) <= max_actions else None
+
+
 def _plan_pull(env: BanditEnv) -> list[int] | None:
     if env.pulled is not None:
         return [] if env.pulled is env.high_arm else None
     best = max(env.arms, key=lambda arm: (arm.expected_reward, arm is env.high_arm))
     return [env.arms.index(best)]
-
-
-def _iterate_values(env: FrozenLakeEnv, horizon: int) -> float:
-    """Return V_h(s) = max_a sum_s' p(s' | s, a) V_(h-1)(s'), V_0 = 1 at the goal and 0 elsewhere."""
-    layout = env.layout
-    rows, columns = layout.size
-    states = [State((row, column)) for row in range(rows) for column in range(columns)]
-    moves = {
-        state: [
-            [(step(layout, state, direction), p) for direction, p in outcomes]
-            for outcomes in (
-                slip_outcomes(action, env.success_rate) for action in range(len(ACTION_NAMES))
-            )
-        ]
-        for state in states
-        if not is_over(layout, state)
-    }
-    values = {state: float(is_solved(layout, state)) for state in states}
-    for _ in range(horizon):
-        better = {
-            state: max(sum(p * values[following] for following, p in move) for move in choices)
-            for state, choices in moves.items()
-        }
-        values |= better
-    return values[env.state]

@@ -36,10 +36,12 @@ class TextEnv(gym.Env[str, int]):
 
     `reset(seed=...)` fixes the start and all later luck. `reset(options={"dynamics_seed": n})`
     reseeds only what is drawn after the start, so that several episodes can begin in one state and
-    still differ in luck.
+    still differ in luck. Options hold for one reset. A subclass with options of its own names them
+    in `option_names`, checks them in `_read_options` and uses them in `_start_from`.
 
     Attributes:
         action_names: Names by action index.
+        option_names: Keys that `options` of `reset` may hold.
         task_description: Rules and symbols in plain words.
         has_state: Whether `reset` has made a state to act in or to look at.
     """
@@ -47,6 +49,7 @@ class TextEnv(gym.Env[str, int]):
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
     action_space: spaces.Discrete[Any]
     action_names: tuple[str, ...]
+    option_names: tuple[str, ...] = (DYNAMICS_SEED,)
     task_description: str
 
     def __init__(self, *, render_mode: str | None = None) -> None:
@@ -65,14 +68,14 @@ class TextEnv(gym.Env[str, int]):
         """Draw a start state; see the class docstring for `seed` and `options`.
 
         Raises:
-            ValueError: If `options` holds a key that this environment does not know, or no start
-                state with the asked properties can be made.
+            ValueError: If `options` holds a key that this environment does not know or a value that
+                it cannot use, or no start state with the asked properties can be made.
         """
-        dynamics_seed = self._read_options(options or {})
+        checked = self._read_options(options or {})
         super().reset(seed=seed)
-        self._start()
-        if dynamics_seed is not None:
-            self.np_random, _ = seeding.np_random(dynamics_seed)
+        self._start_from(checked)
+        if DYNAMICS_SEED in checked:
+            self.np_random, _ = seeding.np_random(checked[DYNAMICS_SEED])
         self.has_state = self._is_running = True
         return self._observe(), self._info(is_effective=False)
 
@@ -110,14 +113,23 @@ class TextEnv(gym.Env[str, int]):
         )
         return None
 
-    def _read_options(self, options: Mapping[str, Any]) -> int | None:
-        unknown = sorted(set(options) - {DYNAMICS_SEED})
+    def _read_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Check the options before anything changes, and return them as `_start_from` wants them.
+
+        Raises:
+            ValueError: If a key is unknown or a value cannot be used.
+        """
+        unknown = sorted(set(options) - set(self.option_names))
         if unknown:
+            known = ", ".join(map(repr, self.option_names))
             raise ValueError(
-                f"`options` may hold only {DYNAMICS_SEED!r}, got {unknown}. Remove the unknown keys."
+                f"`options` may hold only {known}, got {unknown}. Remove the unknown keys."
             )
-        dynamics_seed = options.get(DYNAMICS_SEED)
-        return None if dynamics_seed is None else int(dynamics_seed)
+        checked = dict(options)
+        dynamics_seed = checked.pop(DYNAMICS_SEED, None)
+        if dynamics_seed is not None:
+            checked[DYNAMICS_SEED] = int(dynamics_seed)
+        return checked
 
     def _info(self, *, is_effective: bool) -> dict[str, Any]:
         return {
@@ -125,6 +137,10 @@ class TextEnv(gym.Env[str, int]):
             "action_is_effective": is_effective,
             **self._details(),
         }
+
+    def _start_from(self, options: Mapping[str, Any]) -> None:
+        """Make the start state; `options` are those that `_read_options` returned."""
+        self._start()
 
     def _start(self) -> None:
         """Draw the start state from `self.np_random`."""

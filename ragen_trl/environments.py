@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from ragen_envs import AgentTurns
-from ragen_envs.text_env import DYNAMICS_SEED, TextEnv
+from ragen_envs.text_env import DYNAMICS_SEED
 
 EnvFactory = Callable[..., gym.Env[Any, Any]]
 
@@ -179,10 +179,14 @@ def deal_groups(weights: Sequence[float]) -> Iterator[int]:
 def reset_options(env: AgentTurns, seed: int, member: int) -> dict[str, Any] | None:
     """Return the options that give one member of a group its own luck after the common start.
 
-    Environments of `ragen_envs` know the option `dynamics_seed`; others are reset by seed alone, so
-    that all members of a group meet the same luck.
+    Environments of `ragen_envs`, and those that `ragen_envs.from_gym` returns, know the option
+    `dynamics_seed`, as does any other that names it in `option_names`. The rest is reset by seed
+    alone, so that all members of a group meet the same luck.
     """
-    if not isinstance(env.unwrapped, TextEnv):
+    knows_option = env.has_wrapper_attr("option_names") and (
+        DYNAMICS_SEED in env.get_wrapper_attr("option_names")
+    )
+    if not knows_option:
         return None
     return {DYNAMICS_SEED: int(np.random.SeedSequence([seed, member]).generate_state(1)[0])}
 

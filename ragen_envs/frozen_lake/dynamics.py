@@ -21,12 +21,14 @@ class Layout:
         holes: Cells that end the episode without success.
         start: Where the player begins.
         goal: Where the player wants to be.
+        other_goals: Further such cells, which only maps written by people have.
     """
 
     size: tuple[int, int]
     holes: frozenset[Cell]
     start: Cell
     goal: Cell
+    other_goals: frozenset[Cell] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +44,13 @@ def initial_state(layout: Layout) -> State:
 
 
 def is_solved(layout: Layout, state: State) -> bool:
-    """Tell whether the player is on the goal."""
-    return state.player == layout.goal
+    """Tell whether the player is on a goal."""
+    return state.player == layout.goal or state.player in layout.other_goals
 
 
 def is_over(layout: Layout, state: State) -> bool:
-    """Tell whether the player is on the goal or in a hole."""
-    return state.player == layout.goal or state.player in layout.holes
+    """Tell whether the player is on a goal or in a hole."""
+    return state.player in layout.holes or is_solved(layout, state)
 
 
 def step(layout: Layout, state: State, direction: int) -> State:
@@ -84,10 +86,10 @@ def draw_direction(action: int, success_rate: float, rng: np.random.Generator) -
 
 
 def find_path(layout: Layout, state: State) -> list[int] | None:
-    """Find a shortest way to the goal that needs no slip, by breadth-first search.
+    """Find a shortest way to a goal that needs no slip, by breadth-first search.
 
     Returns:
-        The directions in order, `[]` on the goal, or `None` if the goal cannot be reached.
+        The directions in order, `[]` on a goal, or `None` if no goal can be reached.
     """
     plans: dict[Cell, list[int]] = {state.player: []}
     frontier = deque([state])

@@ -5,6 +5,7 @@ from typing import Any
 
 from gymnasium import spaces
 
+from ragen_envs.frozen_lake.desc import Desc, parse_desc
 from ragen_envs.frozen_lake.dynamics import (
     ACTION_NAMES,
     Layout,
@@ -26,12 +27,14 @@ from ragen_envs.grid import (
     render_board,
     resolve_symbols,
 )
-from ragen_envs.rendering import Picture, Tile, draw_board
-from ragen_envs.text_env import TextEnv, Transition
+from ragen_envs.rendering import Picture, draw_board
+from ragen_envs.text_env import DYNAMICS_SEED, TextEnv, Transition
 from ragen_envs.text_space import SharedText
+from ragen_envs.tiles import lake_tiles
 
 GOAL_REWARD = 1.0
 MIN_SIZE = 2
+DESC = "desc"
 
 VOCABULARIES: dict[str, dict[str, str]] = {
     "standard": {
@@ -61,21 +64,14 @@ VOCABULARIES: dict[str, dict[str, str]] = {
 }
 
 _OBJECT_NAMES = ("hole", "goal", "player")
-_ICE = (214, 234, 244)
-_TILES = {
-    "player": Tile(background=_ICE, mark=(60, 90, 170)),
-    "frozen": Tile(background=_ICE),
-    "hole": Tile(background=_ICE, mark=(40, 52, 70), shape="square"),
-    "goal": Tile(background=_ICE, mark=(58, 150, 82), shape="ring"),
-    "player_in_hole": Tile(background=(40, 52, 70), mark=(196, 66, 56)),
-    "player_on_goal": Tile(background=(58, 150, 82), mark=(60, 90, 170)),
-}
 
 
 class FrozenLakeEnv(TextEnv):
     """Walk over slippery ice to the goal without falling into a hole.
 
     Every reset draws a new map, start and goal (RAGEN, arXiv:2504.20073, section 3).
+    `reset(options={"desc": ...})` plays, once, a map that is given as in `desc` and no larger than
+    `size`.
 
     ## Observation
     The map as one line of symbols per row, or one line of coordinates per object, or both.
@@ -117,11 +113,14 @@ class FrozenLakeEnv(TextEnv):
     | `position` | `tuple[int, int]` | row and column of the player, counted from 0 |
 
     ## Arguments
-    `size`: rows and columns, both at least 2.
-    `frozen_probability`: probability that a cell other than start and goal is no hole.
+    `size`: rows and columns, both at least 2; with `desc` those of the map.
+    `frozen_probability`: probability that a cell other than start and goal is no hole; with `desc`
+    without effect.
     `is_slippery`: whether moves can slip; if not, `success_rate` has no effect.
     `success_rate`: probability of the intended direction on slippery ice.
-    `desc`: must be `None`; maps are drawn from the seed.
+    `desc`: a map to play in every episode: a list of rows, or one string with line breaks, in
+    Gymnasium's letters `S` start, `F` frozen, `H` hole, `G` goal; one start and at least one goal
+    that can be reached. `None`: maps are drawn from the seed.
     `symbols`: name of a vocabulary, or a mapping from every cell kind to one character.
     `observation_format`: `"grid"`, `"coordinates"` or `"grid_coordinates"`.
     `render_mode`: `"ansi"`, `"rgb_array"` or `None`.
@@ -130,12 +129,14 @@ class FrozenLakeEnv(TextEnv):
     v0: first version.
 
     Attributes:
+        fixed_layout: The map of every episode where `desc` is given, else `None`.
         layout: The map of this episode.
         state: Where the player is.
         success_rate: Probability of the intended direction; 1.0 without slipping.
     """
 
     action_names = ACTION_NAMES
+    option_names = (DYNAMICS_SEED, DESC)
     layout: Layout
     state: State
 
@@ -146,7 +147,7 @@ class FrozenLakeEnv(TextEnv):
         frozen_probability: float = 0.8,
         is_slippery: bool = True,
         success_rate: float = 1 / 3,
-        desc: Sequence[str] | None = None,
+        desc: Desc | None = None,
         symbols: str | Mapping[str, str] = "standard",
         observation_format: str = "grid",
         render_mode: str | None = None,
@@ -154,12 +155,11 @@ class FrozenLakeEnv(TextEnv):
         super().__init__(render_mode=render_mode)
         if not isinstance(is_slippery, bool):
             raise TypeError(f"`is_slippery` must be True or False, got {is_slippery!r}.")
-        if desc is not None:
-            raise ValueError(
-                f"`desc` must be None, got {desc!r}. Fixed maps are not supported by this version; "
-                "maps are drawn from the seed of `reset`."
-            )
-        self.size = check_size(size, minimum=MIN_SIZE)
+        self.fixed_layout = None if desc is None else parse_desc(desc)
+        if self.fixed_layout is None:
+            self.size = check_size(size, minimum=MIN_SIZE)
+        else:
+            self.size = self.fixed_layout.size
         self.frozen_probability = _check_probability("frozen_probability", frozen_probability)
         self.is_slippery = bool(is_slippery)
         success_rate = _check_probability("success_rate", success_rate)
@@ -175,10 +175,26 @@ class FrozenLakeEnv(TextEnv):
             self._symbols, self._format, success_rate if self.is_slippery else None
         )
 
-    def _start(self) -> None:
-        self.layout = generate_layout(self.size, self.frozen_probability, self.np_random)
-        self.state = initial_state(self.layout)
-        self._bare_kinds = _lay_out_kinds(self.layout)
+    def _read_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        checked = super()._read_options(options)
+        if checked.get(DESC) is not None:
+            argument = f"`options[{DESC!r}]`"
+            layout = parse_desc(checked[DESC], argument)
+            if layout.size[0] > self.size[0] or layout.size[1] > self.size[1]:
+                raise ValueError(
+                    f"{argument} must fit into {self.size} (rows, columns), got a map of "
+                    f"{layout.size}. Make the environment with a larger `size`."
+                )
+            checked[DESC] = layout
+        return checked
+
+    def _start_from(self, options: Mapping[str, Any]) -> None:
+        layout = options.get(DESC) or self.fixed_layout
+        if layout is None:
+            layout = generate_layout(self.size, self.frozen_probability, self.np_random)
+        self.layout = layout
+        self.state = initial_state(layout)
+        self._bare_kinds = _lay_out_kinds(layout)
 
     def _advance(self, action: int) -> Transition:
         before = self.state
@@ -202,7 +218,7 @@ class FrozenLakeEnv(TextEnv):
         return {"position": self.state.player}
 
     def _draw(self) -> Picture:
-        return draw_board(self._kinds(), _TILES)
+        return draw_board(self._kinds(), lake_tiles())
 
     def _kinds(self) -> list[list[str]]:
         row, column = self.state.player
@@ -218,7 +234,8 @@ class FrozenLakeEnv(TextEnv):
         if self._format == "grid":  # no need to sort for nothing at every step
             return []
         holes = [("hole", cell) for cell in sorted(self.layout.holes)]
-        return [*holes, ("goal", self.layout.goal), ("player", self.state.player)]
+        goals = [("goal", cell) for cell in (self.layout.goal, *sorted(self.layout.other_goals))]
+        return [*holes, *goals, ("player", self.state.player)]
 
 
 def _lay_out_kinds(layout: Layout) -> list[list[str]]:
@@ -226,8 +243,8 @@ def _lay_out_kinds(layout: Layout) -> list[list[str]]:
     kinds = [["frozen"] * columns for _ in range(rows)]
     for row, column in layout.holes:
         kinds[row][column] = "hole"
-    row, column = layout.goal
-    kinds[row][column] = "goal"
+    for row, column in (layout.goal, *layout.other_goals):
+        kinds[row][column] = "goal"
     return kinds
 
 

@@ -14,7 +14,7 @@ from ragen_envs.grid import (
     render_board,
     resolve_symbols,
 )
-from ragen_envs.rendering import Picture, Tile, draw_board
+from ragen_envs.rendering import Picture, draw_board
 from ragen_envs.sokoban.dynamics import (
     ACTION_NAMES,
     BOX_OFF_TARGET_REWARD,
@@ -27,9 +27,20 @@ from ragen_envs.sokoban.dynamics import (
     list_cells,
     step,
 )
-from ragen_envs.sokoban.layout import check_request, generate_level
-from ragen_envs.text_env import TextEnv, Transition
+from ragen_envs.sokoban.layout import (
+    Level,
+    check_length_range,
+    check_request,
+    generate_level,
+)
+from ragen_envs.sokoban.level_file import Source, parse_levels
+from ragen_envs.sokoban.level_set import LevelSet, measure_level
+from ragen_envs.text_env import DYNAMICS_SEED, TextEnv, Transition
 from ragen_envs.text_space import SharedText
+from ragen_envs.tiles import sokoban_tiles
+
+LEVEL = "level"
+LENGTH_RANGE = ("min_solution_length", "max_solution_length")
 
 CELL_KINDS = ("wall", "empty", "target", "box_on_target", "box", "player", "player_on_target")
 
@@ -40,18 +51,6 @@ VOCABULARIES: dict[str, dict[str, str]] = {
 }
 
 _OBJECT_NAMES = ("wall", "target", "box", "player")
-_FLOOR = (232, 226, 212)
-_TARGET = (206, 96, 86)
-_PLAYER = (60, 90, 170)
-_TILES = {
-    "wall": Tile(background=(72, 76, 88)),
-    "empty": Tile(background=_FLOOR),
-    "target": Tile(background=_FLOOR, mark=_TARGET, shape="ring"),
-    "box_on_target": Tile(background=_TARGET, mark=(58, 150, 82), shape="square"),
-    "box": Tile(background=_FLOOR, mark=(170, 116, 58), shape="square"),
-    "player": Tile(background=_FLOOR, mark=_PLAYER),
-    "player_on_target": Tile(background=_TARGET, mark=_PLAYER),
-}
 
 
 class SokobanEnv(TextEnv):
@@ -59,6 +58,10 @@ class SokobanEnv(TextEnv):
 
     Every reset draws a new level (RAGEN, arXiv:2504.20073, section 3). It is solvable and not yet
     solved, and the length of its shortest solution lies in the asked range.
+
+    `reset(options=...)` takes, for this one reset, `"min_solution_length"` and
+    `"max_solution_length"` in place of the arguments, or else `"level"`, the text of a level in the
+    format of `levels` that is no larger than `size`.
 
     ## Observation
     The room as one line of symbols per row, or one line of coordinates per object, or both. The
@@ -106,13 +109,17 @@ class SokobanEnv(TextEnv):
     | `boxes_on_target` | `int` | number of boxes on targets |
 
     ## Arguments
-    `size`: rows and columns, the outer wall counted.
-    `num_boxes`: number of boxes and of targets.
+    `size`: rows and columns, the outer wall counted; with `levels` those of the largest level.
+    `num_boxes`: number of boxes and of targets; with `levels` the largest number.
     `symbols`: name of a vocabulary, or a mapping from every cell kind to one character.
     `observation_format`: `"grid"`, `"coordinates"` or `"grid_coordinates"`.
     `min_solution_length`, `max_solution_length`: range of the optimal number of actions from the
     start; `None` for no upper limit. A range that hardly any level falls in fails at `reset`.
-    `levels`: must be `None`; levels are drawn from the seed.
+    `levels`: levels to draw from in place of new ones: the path of a level file, or the text of
+    levels, or a list of these. The format is the common one: `#` wall, `@` player, `$` box, `.`
+    target, `*` box on target, `+` player on target, and space, `-` or `_` for floor; `;` begins a
+    comment. The form of all levels is checked at once; whether a level can be solved is found out
+    when it is drawn. If that takes too long, the level is played only if no range is asked.
     `render_mode`: `"ansi"`, `"rgb_array"` or `None`.
 
     ## Versions
@@ -121,13 +128,15 @@ class SokobanEnv(TextEnv):
     Attributes:
         layout: Walls and targets of this episode.
         state: Where the player and the boxes are.
-        solution_length: Optimal number of actions from the start of this episode.
+        solution_length: Optimal number of actions from the start of this episode. `None` where the
+            search for it was given up, which happens to written levels only.
     """
 
     action_names = ACTION_NAMES
+    option_names = (DYNAMICS_SEED, LEVEL, *LENGTH_RANGE)
     layout: Layout
     state: State
-    solution_length: int
+    solution_length: int | None
 
     def __init__(
         self,
@@ -138,24 +147,23 @@ class SokobanEnv(TextEnv):
         observation_format: str = "grid",
         min_solution_length: int = 1,
         max_solution_length: int | None = None,
-        levels: str | Sequence[str] | None = None,
+        levels: Source | Sequence[Source] | None = None,
         render_mode: str | None = None,
     ) -> None:
         super().__init__(render_mode=render_mode)
-        if levels is not None:
-            raise ValueError(
-                f"`levels` must be None, got {levels!r}. Level files are not supported by this "
-                "version; levels are drawn from the seed of `reset`."
-            )
-        self.size = check_request(
-            size=size,
-            num_boxes=num_boxes,
-            min_solution_length=min_solution_length,
-            max_solution_length=max_solution_length,
-        )
-        self.num_boxes = num_boxes
         self.min_solution_length = min_solution_length
         self.max_solution_length = max_solution_length
+        self._length_range: dict[str, Any] = {
+            "min_solution_length": min_solution_length,
+            "max_solution_length": max_solution_length,
+        }
+        self._levels = None if levels is None else LevelSet(levels)
+        if self._levels is None:
+            self.size = check_request(size=size, num_boxes=num_boxes, **self._length_range)
+            self.num_boxes = num_boxes
+        else:
+            check_length_range(**self._length_range)
+            self.size, self.num_boxes = self._levels.size, self._levels.num_boxes
         self._symbols = resolve_symbols(symbols, VOCABULARIES)
         self._format = check_observation_format(observation_format)
         self.action_space = spaces.Discrete(len(self.action_names))
@@ -165,16 +173,60 @@ class SokobanEnv(TextEnv):
         )
         self.task_description = _describe(self.size, self._symbols, self._format)
 
-    def _start(self) -> None:
-        self.layout, self.state, self.solution_length = generate_level(
-            self.np_random,
-            size=self.size,
-            num_boxes=self.num_boxes,
-            min_solution_length=self.min_solution_length,
-            max_solution_length=self.max_solution_length,
-        )
+    def _read_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        checked = super()._read_options(options)
+        new_range = {name: checked[name] for name in LENGTH_RANGE if name in checked}
+        if checked.get(LEVEL) is not None:
+            if new_range:
+                raise ValueError(
+                    "`options` must hold either a level or a range of solution lengths, got "
+                    f"{[LEVEL, *new_range]}."
+                )
+            checked[LEVEL] = self._read_level(checked[LEVEL])
+            return checked
+        length_range = {**self._length_range, **new_range}
+        if new_range:
+            self._check_range(length_range)
+        return {**checked, **length_range}
+
+    def _check_range(self, length_range: Mapping[str, Any]) -> None:
+        if self._levels is None:
+            check_request(size=self.size, num_boxes=self.num_boxes, **length_range)
+        else:
+            check_length_range(**length_range)
+
+    def _read_level(self, text: str) -> Level:
+        argument = f"`options[{LEVEL!r}]`"
+        if not isinstance(text, str):
+            raise TypeError(f"{argument} must be the text of a level, got {text!r}.")
+        written = parse_levels(text, argument)
+        if len(written) != 1:
+            raise ValueError(f"{argument} must hold one level, found {len(written)}.")
+        size = written[0].size
+        if size[0] > self.size[0] or size[1] > self.size[1]:
+            raise ValueError(
+                f"{argument} must fit into {self.size} (rows, columns), got a level of {size}. Make "
+                "the environment with a larger `size`."
+            )
+        return measure_level(written[0])
+
+    def _start_from(self, options: Mapping[str, Any]) -> None:
+        level = options.get(LEVEL)
+        if level is None:
+            level = self._draw_level({name: options[name] for name in LENGTH_RANGE})
+        self.layout, self.state, self.solution_length = level
+        if self._format != "grid":  # the walls that are not listed depend on the size
+            size = (self.layout.rows, self.layout.columns)
+            self.task_description = _describe(size, self._symbols, self._format)
         self._bare_kinds = _lay_out_kinds(self.layout)
         self._bare_objects = _list_fixed_objects(self.layout)
+
+    def _draw_level(self, length_range: Mapping[str, Any]) -> Level:
+        if self._levels is not None:
+            return self._levels.draw(self.np_random, **length_range)
+        return generate_level(
+            self.np_random, size=self.size, num_boxes=self.num_boxes, **length_range
+        )
 
     def _advance(self, action: int) -> Transition:
         self.state, reward, is_effective = step(self.layout, self.state, action)
@@ -190,7 +242,7 @@ class SokobanEnv(TextEnv):
         return {"boxes_on_target": (self.state.boxes & self.layout.targets).bit_count()}
 
     def _draw(self) -> Picture:
-        return draw_board(self._kinds(), _TILES)
+        return draw_board(self._kinds(), sokoban_tiles())
 
     def _kinds(self) -> list[list[str]]:
         kinds = [row.copy() for row in self._bare_kinds]

@@ -28,11 +28,12 @@ class Level(NamedTuple):
         layout: Walls and targets.
         state: Start of the player and the boxes.
         solution_length: Least number of player moves (pushes included) that solves the level.
+            `None` if it is not known, which happens to written levels only.
     """
 
     layout: Layout
     state: State
-    solution_length: int
+    solution_length: int | None
 
 
 class _BackwardSearch(NamedTuple):
@@ -57,20 +58,13 @@ def check_request(
     rows, columns = check_size(size, minimum=3)
     num_cells = (rows - 2) * (columns - 2)
     _check_count("num_boxes", num_boxes)
-    _check_count("min_solution_length", min_solution_length)
+    check_length_range(min_solution_length, max_solution_length)
     # A push needs the player, the box and the cell ahead of it in one line.
     if num_cells < num_boxes + 2 or max(rows, columns) < 5:
         raise ValueError(
             f"`size` must be large enough to hold {num_boxes} boxes, the player and one free cell "
             f"inside the outer wall, three of them in one line, got size={(rows, columns)} with "
             f"num_boxes={num_boxes}. Use a larger `size` or a smaller `num_boxes`."
-        )
-    if max_solution_length is not None:
-        _check_count("max_solution_length", max_solution_length)
-    if max_solution_length is not None and max_solution_length < min_solution_length:
-        raise ValueError(
-            f"`max_solution_length` must be None or at least `min_solution_length`, got "
-            f"{max_solution_length} with min_solution_length={min_solution_length}."
         )
     # A shortest solution visits no unsolved state twice.
     num_unsolved = (math.comb(num_cells, num_boxes) - 1) * (num_cells - num_boxes)
@@ -81,6 +75,24 @@ def check_request(
             "Lower it or use a larger `size`."
         )
     return rows, columns
+
+
+def check_length_range(min_solution_length: int, max_solution_length: int | None) -> None:
+    """Check a range of optimal solution lengths.
+
+    Raises:
+        TypeError: If a number is no integer.
+        ValueError: If a number is below 1 or the range is empty.
+    """
+    _check_count("min_solution_length", min_solution_length)
+    if max_solution_length is None:
+        return
+    _check_count("max_solution_length", max_solution_length)
+    if max_solution_length < min_solution_length:
+        raise ValueError(
+            f"`max_solution_length` must be None or at least `min_solution_length`, got "
+            f"{max_solution_length} with min_solution_length={min_solution_length}."
+        )
 
 
 def generate_level(

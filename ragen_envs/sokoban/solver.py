@@ -1,106 +1,150 @@
-"""Shortest solutions by A* over player moves."""
+"""Shortest solutions by A* over pushes, counted in player moves."""
 
 import heapq
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from ragen_envs.sokoban.dynamics import ACTION_NAMES, Layout, State, is_solved, list_cells, step
+from ragen_envs.sokoban.deadlocks import PushDistances, has_frozen_box
+from ragen_envs.sokoban.dynamics import Layout, State, is_solved, list_cells
+
+MAX_STATES = 200_000
+
+
+class Push(NamedTuple):
+    """A push that the player can get to.
+
+    Attributes:
+        num_moves: Moves of it, the walk to the box and the push itself.
+        action: Index of `ACTION_NAMES` of the push.
+        origin: Cell of the box before it, where the player is afterwards.
+        destination: Cell of the box after it.
+    """
+
+    num_moves: int
+    action: int
+    origin: int
+    destination: int
 
 
 def shortest_solution(
-    layout: Layout, state: State, *, max_states: int = 200_000
+    layout: Layout, state: State, *, max_states: int = MAX_STATES, max_moves: int | None = None
 ) -> list[int] | None:
     """Return a plan with the fewest player moves from `state` to a solved state.
 
-    A* (Hart, Nilsson and Raphael, 1968). The remaining moves are estimated by the pushes that each
-    box alone would need to its nearest target: one push moves one box by one cell, so the estimate
-    never exceeds the truth and falls by at most 1 per move. Boxes that no push sequence could bring
-    to a target even alone end a branch.
+    A* (Hart, Nilsson and Raphael, 1968) over the states after a push; an edge is a walk and the push
+    at its end. The remaining moves are estimated by the cheapest assignment of boxes to targets,
+    each box alone in the room: one move pushes at most one box by one cell, so the estimate never
+    exceeds the truth. Branches end at boxes on dead cells, at boxes that cannot have targets of
+    their own and at boxes that block one another for good.
 
     Args:
         layout: Walls and targets.
         state: Where to start.
         max_states: Largest number of states to look at.
+        max_moves: Longest plan to look for; `None` for no limit.
 
     Returns:
-        Indices of `ACTION_NAMES`, empty if `state` is solved; `None` if there is no solution.
+        Indices of `ACTION_NAMES`, empty if `state` is solved; `None` if there is no solution, or
+        none of at most `max_moves` moves.
 
     Raises:
-        ValueError: If the search needs more than `max_states` states.
+        ValueError: If the search needs more than `max_states` states. Nothing is known then.
     """
-    distances = count_pushes_to_target(layout)
-    estimate = _estimate_pushes(state.boxes, distances)
-    if estimate is None:
+    distances = PushDistances(layout)
+    estimate = distances.estimate(state.boxes)
+    if estimate is None or (max_moves is not None and estimate > max_moves):
         return None
-    came_from: dict[State, tuple[State, int] | None] = {state: None}
     num_moves = {state: 0}
+    came_from: dict[State, tuple[State, int]] = {}  # the state before a push, and its action
     # Among equal sums the state nearer to its goal comes first, then the smaller numbers: the plan
     # is the same on every run.
-    frontier = [(estimate, estimate, state)]
-    closed = set()
+    frontier = [(estimate, estimate, 0, state)]
     while frontier:
-        _, _, current = heapq.heappop(frontier)
+        _, _, moves, current = heapq.heappop(frontier)
         if is_solved(layout, current):
-            return _read_plan(came_from, current)
-        if current in closed:
+            return _read_plan(layout, state, came_from, current)
+        if moves > num_moves[current]:
             continue
-        closed.add(current)
-        moves = num_moves[current] + 1
-        for action in range(len(ACTION_NAMES)):
-            following = step(layout, current, action).state
-            if num_moves.get(following, moves + 1) <= moves:
+        for push in list_pushes(layout, current, distances.live_cells):
+            boxes = current.boxes ^ (1 << push.origin | 1 << push.destination)
+            following = State(push.origin, boxes)
+            total = moves + push.num_moves
+            if num_moves.get(following, total + 1) <= total:
                 continue
-            estimate = _estimate_pushes(following.boxes, distances)
-            if estimate is None:
+            estimate = distances.estimate(boxes)
+            if estimate is None or (max_moves is not None and total + estimate > max_moves):
                 continue
-            num_moves[following] = moves
-            came_from[following] = (current, action)
-            heapq.heappush(frontier, (moves + estimate, estimate, following))
+            if following not in num_moves and has_frozen_box(
+                layout, distances.live_cells, boxes, push.destination
+            ):
+                continue
+            num_moves[following] = total
+            came_from[following] = (current, push.action)
+            heapq.heappush(frontier, (total + estimate, estimate, total, following))
         if len(num_moves) > max_states:
             raise ValueError(
-                f"`max_states` must be large enough to finish the search, got {max_states}. "
-                "Raise it or ask about a smaller level."
+                f"`max_states` must be large enough to finish the search, got {max_states}. The "
+                "level may be solvable or not. Raise it or ask about a smaller level."
             )
     return None
 
 
-def count_pushes_to_target(layout: Layout) -> dict[int, int]:
-    """Count, for a box alone in the room, the pushes from each cell to the nearest target.
-
-    Cells that are missing are dead: a box there reaches no target, wherever the player stands.
-    """
-    layer = list(list_cells(layout.targets & ~layout.walls))
-    distances = dict.fromkeys(layer, 0)
-    while layer:
-        next_layer = []
-        for cell in layer:
-            for offset in layout.offsets:
-                # Pulled from `cell` to `origin`; the player stands one cell beyond `origin`.
-                origin = cell - offset
-                if origin in distances or layout.walls >> origin & 1:
-                    continue
-                if layout.walls >> origin - offset & 1:
-                    continue
-                distances[origin] = distances[cell] + 1
-                next_layer.append(origin)
-        layer = next_layer
-    return distances
-
-
-def _estimate_pushes(boxes: int, distances: dict[int, int]) -> int | None:
-    """Sum the pushes that the boxes need, each alone; `None` if one is on a dead cell."""
-    total = 0
-    for cell in list_cells(boxes):
-        distance = distances.get(cell)
-        if distance is None:
-            return None
-        total += distance
-    return total
+def list_pushes(layout: Layout, state: State, landings: int) -> Iterator[Push]:
+    """Yield the pushes of boxes onto cells of the mask `landings`, the nearest first."""
+    columns = layout.columns
+    free = ~(layout.walls | state.boxes)
+    landings &= free
+    sides = []
+    for offset in layout.offsets:
+        movable = state.boxes & _shift(landings, -offset) & _shift(free, offset)
+        sides.append(_shift(movable, -offset))
+    wanted = sides[0] | sides[1] | sides[2] | sides[3]
+    layer = reached = 1 << state.player
+    num_walked = 0
+    while layer and wanted:
+        if layer & wanted:
+            for action, offset in enumerate(layout.offsets):
+                for cell in list_cells(layer & sides[action]):
+                    yield Push(num_walked + 1, action, cell + offset, cell + 2 * offset)
+            wanted &= ~layer
+        layer = (layer << columns | layer >> columns | layer << 1 | layer >> 1) & free & ~reached
+        reached |= layer
+        num_walked += 1
 
 
-def _read_plan(came_from: dict[State, tuple[State, int] | None], state: State) -> list[int]:
-    plan = []
-    link = came_from[state]
-    while link is not None:
-        previous, action = link
-        plan.append(action)
-        link = came_from[previous]
-    return plan[::-1]
+def find_walk(layout: Layout, state: State, destination: int) -> list[int] | None:
+    """Return the actions of a shortest walk that pushes nothing; `None` if there is none."""
+    blocked = layout.walls | state.boxes
+    walks: dict[int, list[int]] = {state.player: []}
+    queue = deque([state.player])
+    while queue:
+        cell = queue.popleft()
+        if cell == destination:
+            return walks[cell]
+        for action, offset in enumerate(layout.offsets):
+            ahead = cell + offset
+            if ahead not in walks and not blocked >> ahead & 1:
+                walks[ahead] = [*walks[cell], action]
+                queue.append(ahead)
+    return None
+
+
+def _read_plan(
+    layout: Layout, start: State, came_from: dict[State, tuple[State, int]], state: State
+) -> list[int]:
+    """Follow the links back to `start` and fill in the walks between the pushes."""
+    stretches = []
+    while state != start:
+        before, action = came_from[state]
+        # The player stands where the box was; before the push it stood one cell behind that.
+        walk = find_walk(layout, before, state.player - layout.offsets[action])
+        assert walk is not None  # `list_pushes` found it
+        stretches.append([*walk, action])
+        state = before
+    return [action for walk_and_push in reversed(stretches) for action in walk_and_push]
+
+
+def _shift(mask: int, offset: int) -> int:
+    """Move every cell of a mask by `offset`."""
+    return mask << offset if offset > 0 else mask >> -offset

@@ -1,6 +1,6 @@
 """Demonstrations for the embedded policy: conversations as token ids with a loss mask."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +11,8 @@ from ragen_envs.baselines import random_reply
 from ragen_envs.parsing import format_reply
 from ragen_trl.chat import ChatCodec
 
-Teacher = Literal["solver", "random"]
+# A function gets the environment and a generator, and writes the next reply.
+Teacher = Literal["solver", "random"] | Callable[[AgentTurns, np.random.Generator], str]
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def play_demonstrations(
 
     The "solver" follows an optimal plan where there is one. A bandit has no plan that could be read
     from its text, and slippery ice none that is fixed: there, and as "random", the teacher replies
-    with legal actions at random.
+    with legal actions at random. A function as teacher writes whatever it wants to.
     """
     rng = np.random.default_rng(seed)
     while True:
@@ -55,16 +56,19 @@ def _play(
         reply_ids = chat.encode_reply(_write_reply(env, teacher, rng, budget))
         token_ids += reply_ids
         is_reply += [True] * len(reply_ids)
-        message, _, terminated, truncated, info = env.step(chat.decode_reply(reply_ids))
+        message, reward, terminated, truncated, info = env.step(chat.decode_reply(reply_ids))
         over = terminated or truncated
         if not over:
             message_ids = chat.encode_next(message, reply_ids=reply_ids)
             token_ids += message_ids
             is_reply += [False] * len(message_ids)
-    return Demonstration(token_ids, is_reply, bool(info["success"]))
+    success = info.get("success", terminated and reward > 0)
+    return Demonstration(token_ids, is_reply, bool(success))
 
 
 def _write_reply(env: AgentTurns, teacher: Teacher, rng: np.random.Generator, budget: int) -> str:
+    if callable(teacher):
+        return teacher(env, rng)
     names = env.get_wrapper_attr("action_names")
     plan = _plan(env) if teacher == "solver" else None
     if not plan:

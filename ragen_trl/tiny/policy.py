@@ -1,14 +1,17 @@
 """The embedded policy: a small Qwen2 that is made on the spot and learns on a CPU."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.resources import as_file, files
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import functional as F
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
+from ragen_envs import AgentTurns
+from ragen_envs.baselines import random_reply
 from ragen_trl.chat import ChatCodec
 from ragen_trl.environments import EnvLike, EnvPool, make_pools
 from ragen_trl.tiny.demonstrations import Demonstration, Teacher, play_demonstrations
@@ -87,7 +90,8 @@ def warm_start(
         batch_size: Episodes per step.
         learning_rate: Highest learning rate.
         teacher: "solver" follows optimal plans where there are any; "random" plays legal actions
-            at random, which teaches the format and nothing else.
+            at random, which teaches the format and nothing else; a function of the environment, in
+            its `AgentTurns`, and a generator writes the next reply.
         seed: Of the episodes.
         on_step: Called with the number of each step and its loss.
         agent_turns: Arguments of `AgentTurns`.
@@ -130,11 +134,28 @@ def _collect_messages(pools: Sequence[EnvPool]) -> list[str]:
     for pool in pools:
         env = pool.take(1)[0]
         for seed in range(_VOCABULARY_EPISODES):
-            texts.append(env.reset(seed=seed)[0])
+            texts += _play_to_the_end(env, seed, _write_random_replies(env, seed))
             names = env.get_wrapper_attr("action_names")
             texts += [f"{name} {name}" for name in names]
-            texts += [env.step("")[0], env.step(f"{names[0]}?")[0]]
+            texts += _play_to_the_end(env, seed, ("", f"{names[0]}?"))
     return texts
+
+
+def _write_random_replies(env: AgentTurns, seed: int) -> Iterator[str]:
+    rng = np.random.default_rng(seed)
+    while True:
+        names = env.get_wrapper_attr("action_names")
+        yield random_reply(names, rng, num_actions=1, separator=env.separator, think=env.think)
+
+
+def _play_to_the_end(env: AgentTurns, seed: int, replies: Iterable[str]) -> Iterator[str]:
+    """Yield the messages of an episode until it, or the replies, end."""
+    yield env.reset(seed=seed)[0]
+    for reply in replies:
+        message, _, terminated, truncated, _ = env.step(reply)
+        yield message
+        if terminated or truncated:
+            return
 
 
 def _imitation_loss(

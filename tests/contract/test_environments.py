@@ -14,6 +14,7 @@ import ragen_envs  # noqa: F401  # registers the ids
 
 IDS = sorted(env_id for env_id in gym.registry if env_id.startswith("ragen/"))
 BOARD_IDS = [env_id for env_id in IDS if "Bandit" not in env_id]
+LEVELS = "########\n#@ $ . #\n########\n\n######\n#    #\n# .$@#\n######\n"
 STOCHASTIC = [("ragen/Bandit-v0", {}), ("ragen/FrozenLake-v0", {"size": (8, 8)})]
 VARIANTS = [
     *[(env_id, {}) for env_id in IDS],
@@ -25,7 +26,9 @@ VARIANTS = [
     ],
     ("ragen/FrozenLake-v0", {"size": (3, 11), "observation_format": "grid_coordinates"}),
     ("ragen/FrozenLake-v0", {"is_slippery": False}),
+    ("ragen/FrozenLake-v0", {"desc": ["SFFHF", "FHFFG"], "observation_format": "grid_coordinates"}),
     ("ragen/Sokoban-v0", {"size": (6, 9), "observation_format": "grid_coordinates"}),
+    ("ragen/Sokoban-v0", {"levels": LEVELS, "observation_format": "grid_coordinates"}),
     ("ragen/Bandit-v0", {"low_arm_name": "Bibliothécaire", "high_arm_name": "商人"}),
 ]
 
@@ -195,7 +198,7 @@ def test_invalid_actions_and_unknown_options_raise(env_id):
     for action in (-1, int(env.action_space.n), 0.5, "Up", None):
         with pytest.raises(InvalidAction):
             env.step(action)
-    with pytest.raises(ValueError, match="may hold only 'dynamics_seed', got"):
+    with pytest.raises(ValueError, match=r"may hold only 'dynamics_seed'.*'no_such_option'"):
         env.reset(options={"no_such_option": 1})
 
 
@@ -244,7 +247,7 @@ def test_render_modes_give_text_and_picture_of_the_present_state(env_id):
     env = gym.make(env_id, render_mode="rgb_array")
     env.reset(seed=0)
     rows, columns = env.get_wrapper_attr("size")
-    assert env.render().shape == (24 * rows, 24 * columns, 3)
+    assert env.render().shape == (32 * rows, 32 * columns, 3)
 
 
 @each_id

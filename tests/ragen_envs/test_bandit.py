@@ -136,10 +136,20 @@ def test_bandit_picture_shows_which_tile_was_pulled():
     before = env.render()
     env.step(1)
     after = env.render()
-    assert before.shape == (24, 48, 3)
+    assert before.shape == (96, 128, 3)
     assert before.dtype == np.uint8
-    np.testing.assert_array_equal(before[:, :24], after[:, :24])
-    assert (before[:, 24:] != after[:, 24:]).any()
+    np.testing.assert_array_equal(before[:, :64], after[:, :64])
+    assert (before[:, 64:] != after[:, 64:]).any()
+
+
+def test_bandit_picture_does_not_tell_the_better_arm():
+    pictures = {}
+    env = BanditEnv(render_mode="rgb_array")
+    for seed in range(10):
+        observation, _ = env.reset(seed=seed)
+        pictures.setdefault(observation, env.render().tobytes())
+    assert len(pictures) == 2
+    assert len(set(pictures.values())) == 1
 
 
 def test_arm_that_always_pays_draws_no_luck():

@@ -6,10 +6,17 @@ import pytest
 from gymnasium.error import ResetNeeded
 
 import ragen_envs  # noqa: F401  # registers the ids
+from ragen_envs.agent_turns import AgentTurns
 from ragen_envs.bandit import BanditEnv
 from ragen_envs.frozen_lake import FrozenLakeEnv
 from ragen_envs.frozen_lake.dynamics import Layout, State
-from ragen_envs.solvers import optimal_success, solve
+from ragen_envs.solvers import (
+    find_agent_turns,
+    optimal_success,
+    optimal_turn_success,
+    solve,
+    solve_turn,
+)
 
 MOVES = [(0, -1), (1, 0), (0, 1), (-1, 0)]
 
@@ -229,3 +236,134 @@ def test_optimal_success_with_a_negative_horizon_raises_value_error():
     env.reset(seed=0)
     with pytest.raises(ValueError, match="`horizon` must be at least 0, got -1"):
         optimal_success(env, -1)
+
+
+def write_reply(*names):
+    return f"<think></think><answer>{' || '.join(names)}</answer>"
+
+
+def test_optimal_turn_success_of_one_action_a_turn_is_the_optimum_with_feedback():
+    env = gym.make("ragen/FrozenLake-v0")
+    for seed in range(10):
+        env.reset(seed=seed)
+        budget = {"max_turns": 6, "max_actions_per_turn": 1, "max_actions_per_episode": 4}
+        assert optimal_turn_success(env, **budget) == optimal_success(env, 4)
+        assert optimal_turn_success(env, **{**budget, "max_turns": 3}) == optimal_success(env, 3)
+
+
+def test_optimal_turn_success_in_one_turn_is_that_of_the_best_fixed_plan():
+    env = make_lake("FSF", "FFF", "FGH", success_rate=1 / 3)
+    best = max(
+        success_of_plan(env.layout, plan, 1 / 3) for plan in itertools.product(range(4), repeat=5)
+    )
+    blind = optimal_turn_success(
+        env, max_turns=1, max_actions_per_turn=5, max_actions_per_episode=10
+    )
+    assert blind == pytest.approx(best, abs=1e-12)
+    plan = solve_turn(env, max_turns=1, max_actions_per_turn=5, max_actions_per_episode=10)
+    assert success_of_plan(env.layout, plan, 1 / 3) == pytest.approx(best, abs=1e-12)
+
+
+def test_optimal_turn_success_lies_between_blind_and_seen():
+    env = gym.make("ragen/FrozenLake-v0")
+    for seed in range(10):
+        env.reset(seed=seed)
+        limits = {"max_actions_per_turn": 5, "max_actions_per_episode": 8}
+        blind, between, more = (
+            optimal_turn_success(env, max_turns=turns, **limits) for turns in (2, 4, 6)
+        )
+        assert blind <= between <= more <= optimal_success(env, 8)
+
+
+def test_optimal_turn_success_takes_what_agent_turns_has_left():
+    env = AgentTurns(gym.make("ragen/FrozenLake-v0"), max_turns=4, max_actions_per_episode=7)
+    env.reset(seed=3)
+    bare = env.unwrapped
+    for names in (["Left"], ["Up", "Up", "Left"]):
+        left = (env.turns_left, env.max_actions_per_turn, env.actions_left)
+        names_of_limits = ("max_turns", "max_actions_per_turn", "max_actions_per_episode")
+        budget = dict(zip(names_of_limits, left, strict=True))
+        assert optimal_turn_success(env) == optimal_turn_success(bare, **budget)
+        assert solve_turn(gym.Wrapper(env)) == solve_turn(bare, **budget)
+        _, _, terminated, truncated, _ = env.step(write_reply(*names))
+        assert (terminated, truncated) == (False, False)
+    assert left == (3, 5, 6)
+    assert optimal_turn_success(env, max_turns=1) == optimal_turn_success(
+        bare, max_turns=1, max_actions_per_turn=5, max_actions_per_episode=3
+    )
+
+
+def test_optimal_turn_success_after_the_last_turn_is_what_was_reached():
+    env = AgentTurns(gym.make("ragen/FrozenLake-v0", desc=["SFG"], is_slippery=False), max_turns=1)
+    env.reset(seed=0)
+    assert optimal_turn_success(env) == 1.0
+    env.step(write_reply("Right"))
+    assert optimal_turn_success(env) == 0.0
+    assert solve_turn(env) is None
+    env.reset(seed=0)
+    env.step(write_reply("Right", "Right"))
+    assert optimal_turn_success(env) == 1.0
+    assert solve_turn(env) == []
+
+
+@pytest.mark.parametrize("env_id", ["ragen/Sokoban-v0", "ragen/FrozenLake-v0"])
+def test_optimal_turn_success_without_luck_asks_whether_the_plan_fits(env_id):
+    kwargs = {} if "Sokoban" in env_id else {"is_slippery": False}
+    env = gym.make(env_id, **kwargs)
+    for seed in range(15):
+        env.reset(seed=seed)
+        length = len(solve(env))
+        for turns, per_turn, actions in [(2, 2, 10), (5, 5, 3), (1, 6, 10), (9, 1, 9)]:
+            budget = {
+                "max_turns": turns,
+                "max_actions_per_turn": per_turn,
+                "max_actions_per_episode": actions,
+            }
+            fits = length <= min(actions, turns * per_turn)
+            assert optimal_turn_success(env, **budget) == float(fits)
+            expected = solve(env)[: min(per_turn, actions)] if fits else None
+            assert solve_turn(env, **budget) == expected
+
+
+def test_solve_turn_played_turn_after_turn_is_solve():
+    env = AgentTurns(gym.make("ragen/LargeSokoban-v0"), max_turns=20, max_actions_per_episode=60)
+    names = env.unwrapped.action_names
+    for seed in range(5):
+        env.reset(seed=seed)
+        plan, played = solve(env), []
+        while actions := solve_turn(env):
+            played += actions
+            _, _, _, _, info = env.step(write_reply(*(names[action] for action in actions)))
+        assert info["success"]
+        assert len(played) == len(plan)
+
+
+def test_optimal_turn_success_bandit_is_one():
+    env = AgentTurns(gym.make("ragen/Bandit-v0"))
+    env.reset(seed=0)
+    assert optimal_turn_success(env) == 1.0
+    assert [env.unwrapped.action_names[action] for action in solve_turn(env)] == ["Dragon"]
+
+
+def test_turn_solvers_without_limits_raise():
+    env = gym.make("ragen/FrozenLake-v0")
+    env.reset(seed=0)
+    for function in (optimal_turn_success, solve_turn):
+        with pytest.raises(TypeError, match="`max_actions_per_turn` must be given where there is"):
+            function(env, max_turns=3, max_actions_per_episode=3)
+        with pytest.raises(ValueError, match="`max_turns` must be at least 1, got 0"):
+            function(env, max_turns=0, max_actions_per_turn=1, max_actions_per_episode=3)
+
+
+def test_solve_sokoban_at_its_bound_raises_and_claims_nothing():
+    env = gym.make("ragen/Sokoban-v0", size=(10, 10), num_boxes=4, min_solution_length=15)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"`max_states` must be large enough .* got 3"):
+        solve(env, max_states=3)
+    assert len(solve(env)) == env.unwrapped.solution_length
+
+
+def test_find_agent_turns_looks_through_wrappers():
+    env = AgentTurns(gym.make("ragen/Bandit-v0"))
+    assert find_agent_turns(gym.Wrapper(env)) is env
+    assert find_agent_turns(env.env) is None

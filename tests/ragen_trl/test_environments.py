@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragen_envs import AgentTurns
+from ragen_envs import AgentTurns, from_gym
 from ragen_trl.environments import (
     EnvPool,
     EnvSpec,
@@ -267,6 +267,16 @@ def test_reset_options_members_share_the_start_and_part_later():
 @pytest.mark.parametrize("wrap", [lambda env: env, gym.wrappers.OrderEnforcing])
 def test_reset_options_foreign_environments_get_none(wrap):
     assert reset_options(AgentTurns(wrap(make_door())), 3, 1) is None
+
+
+def test_reset_options_are_for_every_environment_that_names_the_option():
+    lake = AgentTurns(from_gym(gym.make("FrozenLake-v1")))
+    assert reset_options(lake, 3, 1) == reset_options(AgentTurns(gym.make(LAKE)), 3, 1)
+    door = make_door()
+    door.option_names = ("another",)
+    assert reset_options(AgentTurns(door), 3, 1) is None
+    door.option_names = ("another", "dynamics_seed")
+    assert set(reset_options(AgentTurns(door), 3, 1)) == {"dynamics_seed"}
 
 
 def test_reset_options_see_through_other_wrappers():

@@ -3,6 +3,7 @@ import copy
 import numpy as np
 import pytest
 
+from ragen_envs.frozen_lake.dynamics import find_path
 from ragen_envs.frozen_lake.env import VOCABULARIES, FrozenLakeEnv
 from ragen_envs.solvers import optimal_success
 
@@ -222,19 +223,19 @@ def test_picture_has_one_tile_per_cell_and_changes_with_the_player():
     env = FrozenLakeEnv(size=(2, 5), is_slippery=False, render_mode="rgb_array")
     _, info = env.reset(seed=0)
     before = env.render()
-    assert before.shape == (48, 120, 3)
+    assert before.shape == (2 * 32, 5 * 32, 3)
     assert before.dtype == np.uint8
     row, column = info["position"]
     env.step(LEFT if column > 0 else RIGHT)
     changed = np.argwhere((env.render() != before).any(axis=2))
     neighbour = column - 1 if column > 0 else 1
-    assert {tuple(cell) for cell in (changed // 24).tolist()} == {(row, column), (row, neighbour)}
+    assert {tuple(cell) for cell in (changed // 32).tolist()} == {(row, column), (row, neighbour)}
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"desc": ["SF", "FG"]}, "`desc` must be None.*maps are drawn from the seed"),
+        ({"desc": ["SF", "FFG"]}, "`desc` must have rows of equal length"),
         ({"size": (1, 4)}, "`size` must be .* at least 2"),
         ({"size": (4, 4, 4)}, "`size` must be"),
         ({"frozen_probability": 1.2}, r"`frozen_probability` must be in \[0, 1\]"),
@@ -246,3 +247,112 @@ def test_picture_has_one_tile_per_cell_and_changes_with_the_player():
 def test_lake_with_a_bad_argument_raises_value_error(arguments, message):
     with pytest.raises(ValueError, match=message):
         FrozenLakeEnv(**arguments)
+
+
+FOUR = ["SFFF", "FHFH", "FFFH", "HFFG"]  # Gymnasium's 4x4 map
+
+
+def test_desc_is_the_map_of_every_episode():
+    env = FrozenLakeEnv(desc=["SFFFG", "FHFHF"], size=(9, 9), is_slippery=False)
+    assert env.size == (2, 5)
+    for seed in (0, 1, None):
+        observation, info = env.reset(seed=seed)
+        assert observation == "P___G\n_O_O_"
+        assert info["position"] == (0, 0)
+    steps = [env.step(RIGHT) for _ in range(4)]
+    assert steps[0][0] == "_P__G\n_O_O_"  # ice where the player began
+    assert steps[3] == (
+        "____√\n_O_O_",
+        1.0,
+        True,
+        False,
+        {"success": True, "action_is_effective": True, "position": (0, 4)},
+    )
+
+
+def test_desc_slips_by_seed_on_the_same_map():
+    env = FrozenLakeEnv(desc="\n".join(["F" * 9] * 4 + ["FFFFSFFFF"] + ["F" * 9] * 3 + ["G" * 9]))
+    ends = set()
+    for seed in range(30):
+        env.reset(seed=seed)
+        ends.add(env.step(RIGHT)[4]["position"])
+    assert ends == {(4, 5), (3, 4), (5, 4)}
+
+
+@pytest.mark.parametrize("observation_format", ["grid", "coordinates", "grid_coordinates"])
+def test_desc_with_several_goals_shows_and_pays_each(observation_format):
+    env = FrozenLakeEnv(
+        desc=["GFSFG"], is_slippery=False, observation_format=observation_format, symbols="letters"
+    )
+    for direction in (LEFT, RIGHT):
+        observation, _ = env.reset()
+        assert env.observation_space.contains(observation)
+        if observation_format != "grid":
+            assert observation.count("goal: row 0") == 2
+        if observation_format != "coordinates":
+            assert observation.split("\n")[0] == "TFAFT"
+        env.step(direction)
+        observation, reward, terminated, _, info = env.step(direction)
+        assert (reward, terminated, info["success"]) == (1.0, True, True)
+        assert env.observation_space.contains(observation)
+
+
+def test_desc_optimum_is_that_of_the_published_map():
+    # Exact values for Gymnasium's map, slip 1/3: 0.74 without a limit in 100 actions, and with many
+    # more 0.82 (its well-known optimum).
+    env = FrozenLakeEnv(desc=FOUR)
+    env.reset(seed=0)
+    assert optimal_success(env, 100) == pytest.approx(0.74, abs=0.01)
+    assert optimal_success(env, 2000) == pytest.approx(0.8235, abs=0.0005)
+
+
+def test_reset_option_desc_sets_the_map_once():
+    env = FrozenLakeEnv()
+    drawn, _ = env.reset(seed=3)
+    for desc in (["HFG", "SFF"], "HFG\nSFF"):
+        observation, _ = env.reset(seed=3, options={"desc": desc})
+        assert observation == "O_G\nP__"
+        assert env.observation_space.contains(observation)
+    assert env.reset(seed=3, options={"desc": None})[0] == env.reset(seed=3)[0] == drawn
+
+
+def test_reset_option_desc_takes_the_place_of_a_fixed_map():
+    env = FrozenLakeEnv(desc=FOUR)
+    assert env.reset(options={"desc": ["SG"]})[0] == "PG"
+    assert env.reset()[0] == "P___\n_O_O\n___O\nO__G"
+
+
+@pytest.mark.parametrize(
+    ("desc", "error", "message"),
+    [
+        (["SFFFG"], ValueError, r"fit into \(4, 4\) .* got a map of \(1, 5\).*larger `size`"),
+        (["S", "F", "F", "F", "G"], ValueError, r"fit into \(4, 4\) .* got a map of \(5, 1\)"),
+        (["SF", "FFG"], ValueError, "rows of equal length"),
+        (["SHG"], ValueError, "leave a way to a goal"),
+        (7, TypeError, "a string or a list of strings"),
+    ],
+)
+def test_reset_option_desc_that_cannot_be_played_raises_and_leaves_the_episode(
+    desc, error, message
+):
+    env = FrozenLakeEnv(is_slippery=False)
+    env.reset(seed=0)
+    generator = env.np_random.bit_generator.state
+    with pytest.raises(error, match=rf"^`options\['desc'\]` must .*{message}"):
+        env.reset(seed=1, options={"desc": desc})
+    assert env.np_random.bit_generator.state == generator
+    env.step(0)
+
+
+@pytest.mark.parametrize("size", [(3, 7), (7, 3), (2, 12)])
+def test_rectangular_lakes_have_a_way_to_the_goal_and_use_every_cell(size):
+    env = FrozenLakeEnv(size=size, is_slippery=False)
+    starts, goals = set(), set()
+    for seed in range(600):
+        observation, info = env.reset(seed=seed)
+        assert [len(row) for row in observation.split("\n")] == [size[1]] * size[0]
+        assert find_path(env.layout, env.state)
+        starts.add(info["position"])
+        goals.add(env.layout.goal)
+    cells = {(row, column) for row in range(size[0]) for column in range(size[1])}
+    assert starts == goals == cells

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 
+from ragen_envs.agent_turns import AgentTurns
 from ragen_envs.sokoban import SokobanEnv
 from ragen_envs.sokoban.dynamics import STEP_REWARD, list_cells
 from ragen_envs.sokoban.env import CELL_KINDS, VOCABULARIES
@@ -22,6 +23,10 @@ CONFIGURATIONS = [
     {"symbols": "ascii", "size": (5, 9), "num_boxes": 3},
     {"symbols": CUSTOM, "size": (7, 5), "num_boxes": 2},
 ]
+
+WIDE = "#######\n#@ $ .#\n#######"  # 3 moves
+HIGH = "#####\n#@  #\n# $ #\n#  ##\n#. #\n####"
+LEVELS = [WIDE, HIGH]
 
 PRINT_LEVELS = """
 from ragen_envs.sokoban import SokobanEnv
@@ -266,8 +271,13 @@ def test_levels_do_not_depend_on_the_hash_seed():
 @pytest.mark.parametrize(
     ("request_", "named"),
     [
-        ({"levels": "levels.txt"}, "levels"),
+        ({"levels": "no_such_file.txt"}, "levels"),
         ({"levels": []}, "levels"),
+        ({"levels": LEVELS, "min_solution_length": 0}, "min_solution_length"),
+        (
+            {"levels": LEVELS, "max_solution_length": 2, "min_solution_length": 3},
+            "max_solution_length",
+        ),
         ({"size": (4, 4), "num_boxes": 3}, "size"),
         ({"min_solution_length": 1000}, "min_solution_length"),
         ({"max_solution_length": 2, "min_solution_length": 3}, "max_solution_length"),
@@ -305,11 +315,11 @@ def test_rgb_array_shows_the_player_on_a_target_apart_from_everything_else():
     tiles = {}
     for observation in _walk(env, 1000):
         picture = env.render()
-        assert picture.shape == (5 * 24, 8 * 24, 3)
+        assert picture.shape == (5 * 32, 8 * 32, 3)
         assert picture.dtype == np.uint8
         for row, line in enumerate(observation.split("\n")):
             for column, symbol in enumerate(line):
-                tile = picture[24 * row : 24 * row + 24, 24 * column : 24 * column + 24]
+                tile = picture[32 * row : 32 * row + 32, 32 * column : 32 * column + 32]
                 tiles.setdefault(symbol, set()).add(tile.tobytes())
     assert set(tiles) == set("#_O√XPS")
     assert all(len(drawn) == 1 for drawn in tiles.values())
@@ -320,3 +330,142 @@ def test_ansi_is_the_observation():
     env = SokobanEnv(render_mode="ansi")
     observation, _ = env.reset(seed=0)
     assert env.render() == observation
+
+
+@pytest.mark.parametrize("observation_format", ["grid", "coordinates", "grid_coordinates"])
+def test_levels_are_played_as_written_inside_one_space(observation_format):
+    env = SokobanEnv(levels=LEVELS, observation_format=observation_format, symbols="ascii")
+    assert (env.size, env.num_boxes) == ((6, 7), 1)
+    seen = {}
+    for seed in range(30):
+        observation, _ = env.reset(seed=seed)
+        seen[env.layout.columns] = (observation, env.task_description, env.solution_length)
+        for action in shortest_solution(env.layout, env.state):
+            assert env.observation_space.contains(observation)
+            observation, _, terminated, _, info = env.step(action)
+        assert env.observation_space.contains(observation)
+        assert terminated
+        assert info["success"]
+    assert seen[7][2] == 3
+    if observation_format == "grid":
+        assert seen[7][0] == WIDE.replace(" ", "-")
+        assert seen[5][0] == "#####\n#@--#\n#-$-#\n#--##\n#.-##\n#####"
+    else:
+        assert "3 rows and 7 columns" in seen[7][1]
+        assert "6 rows and 5 columns" in seen[5][1]
+
+
+def test_levels_of_different_sizes_play_in_the_view_of_the_agent():
+    env = AgentTurns(SokobanEnv(levels=LEVELS, observation_format="coordinates"))
+    for seed in range(10):
+        message, _ = env.reset(seed=seed)
+        rows, columns = env.unwrapped.layout.rows, env.unwrapped.layout.columns
+        assert f"{rows} rows and {columns} columns" in message
+        assert env.observation_space.contains(message)
+
+
+def test_levels_come_by_seed_and_within_the_range():
+    env = SokobanEnv(levels=LEVELS, min_solution_length=4)
+    assert {env.reset(seed=seed)[0].count("\n") for seed in range(20)} == {5}
+    env, other = SokobanEnv(levels=LEVELS), SokobanEnv(levels=LEVELS)
+    texts = [env.reset(seed=seed)[0] for seed in range(40)]
+    assert texts == [other.reset(seed=seed)[0] for seed in range(40)]
+    assert 5 < texts.count(texts[0]) < 35  # fair coin: 20 with standard deviation 3.2
+
+
+def test_levels_from_a_file_play_in_a_registered_environment(tmp_path):
+    path = tmp_path / "levels.txt"
+    path.write_text("\n\n".join(f"; {i}\n{level}" for i, level in enumerate(LEVELS)))
+    env = gym.make("ragen/LargeSokoban-v0", levels=path)
+    assert env.get_wrapper_attr("size") == (6, 7)
+    expected = gym.make("ragen/Sokoban-v0", levels=LEVELS)
+    assert [env.reset(seed=s)[0] for s in range(9)] == [expected.reset(seed=s)[0] for s in range(9)]
+
+
+def test_reset_option_level_sets_the_start_by_hand_once():
+    env = SokobanEnv(size=(6, 7), symbols="ascii")
+    drawn, _ = env.reset(seed=3)
+    observation, info = env.reset(seed=3, options={"level": WIDE})
+    assert observation == WIDE.replace(" ", "-")
+    assert info == {"success": False, "action_is_effective": False, "boxes_on_target": 0}
+    assert env.solution_length == 3
+    assert env.step(3)[0] == "#######\n#-@$-.#\n#######"
+    assert env.reset(seed=3, options={"level": None})[0] == env.reset(seed=3)[0] == drawn
+
+
+def test_reset_option_level_takes_the_observation_of_the_ascii_symbols():
+    env, other = SokobanEnv(symbols="ascii", num_boxes=2), SokobanEnv(num_boxes=5, size=(9, 9))
+    for observation in _walk(env, 60):
+        if observation.count("$") > 0 and shortest_solution(env.layout, env.state) is not None:
+            other.reset(options={"level": observation})
+            # The other environment's board is cut to the level's own size.
+            assert _masks(other) == _masks(env)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"level": "#########\n#@     $.#\n#########"}, ValueError, r"fit into \(6, 6\)"),
+        ({"level": "###\n#@#\n#$#\n# #\n#.#\n# #\n###"}, ValueError, r"fit into \(6, 6\)"),
+        ({"level": "#####\n#@@.#\n#####"}, ValueError, "line 1: a level must have one player"),
+        ({"level": "#####\n#@$ #\n#  .#\n#####"}, ValueError, "line 1: .* cannot be solved"),
+        ({"level": "#####\n#@$.#\n#####\n\n" * 2}, ValueError, "must hold one level, found 2"),
+        ({"level": "hello"}, ValueError, "must hold a level, found none"),
+        ({"level": ["#####", "#@$.#", "#####"]}, TypeError, "must be the text of a level"),
+    ],
+)
+def test_reset_option_level_that_cannot_be_played_raises_and_leaves_the_episode(
+    options, error, message
+):
+    env = SokobanEnv()
+    env.reset(seed=0)
+    generator = env.np_random.bit_generator.state
+    with pytest.raises(error, match=rf"^`options\['level'\]`.*{message}"):
+        env.reset(seed=1, options=options)
+    assert env.np_random.bit_generator.state == generator
+    env.step(0)
+
+
+def test_reset_options_of_solution_length_hold_for_one_reset():
+    env = SokobanEnv(max_solution_length=3)
+    plain = [env.reset(seed=seed)[0] for seed in range(20)]
+    options = {"min_solution_length": 6, "max_solution_length": 8}
+    for seed in range(20):
+        env.reset(seed=seed, options=options)
+        assert 6 <= env.solution_length <= 8
+    env.reset(seed=0, options={"min_solution_length": 12, "max_solution_length": None})
+    assert env.solution_length >= 12
+    env.reset(seed=0, options={"max_solution_length": 1})
+    assert env.solution_length == 1
+    assert [env.reset(seed=seed)[0] for seed in range(20)] == plain
+    same = SokobanEnv(**options)
+    seeds = range(10)
+    texts = [env.reset(seed=seed, options=options)[0] for seed in seeds]
+    assert texts == [same.reset(seed=seed)[0] for seed in seeds]
+
+
+@pytest.mark.parametrize("levels", [None, LEVELS])
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"min_solution_length": 5}, ValueError, "`max_solution_length` must be .* got 4 with"),
+        ({"max_solution_length": 1}, ValueError, "`max_solution_length` must be .* got 1 with"),
+        ({"min_solution_length": 0}, ValueError, "`min_solution_length` must be at least 1"),
+        ({"min_solution_length": "2"}, TypeError, "`min_solution_length` must be an integer"),
+        ({"level": WIDE, "max_solution_length": 3}, ValueError, "`options` must hold either"),
+    ],
+)
+def test_reset_options_of_solution_length_out_of_range_raise(levels, options, error, message):
+    env = SokobanEnv(levels=levels, min_solution_length=2, max_solution_length=4)
+    env.reset(seed=0)
+    with pytest.raises(error, match=f"^{message}"):
+        env.reset(options=options)
+    env.step(0)
+
+
+def test_reset_option_of_a_length_that_cannot_exist_raises_before_the_search():
+    env = SokobanEnv()
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"^`min_solution_length` must be at most"):
+        env.reset(options={"min_solution_length": 10_000})
+    env.step(0)

@@ -10,6 +10,7 @@ from ragen_envs import AgentTurns, parse_reply
 from ragen_envs.baselines import play_random
 from ragen_trl.chat import ChatCodec
 from ragen_trl.tiny.demonstrations import play_demonstrations
+from tests.fakes import ScriptedTextEnv, Step
 
 BANDIT, LAKE, SOKOBAN = "ragen/Bandit-v0", "ragen/FrozenLake-v0", "ragen/Sokoban-v0"
 DRY = {"is_slippery": False}
@@ -59,6 +60,39 @@ def test_demonstration_replies_are_marked_valid_and_ended(tiny_tokenizer, env_id
             num_actions += len(parsed.actions)
         assert 0 < num_actions <= env.max_actions_per_episode
         assert 0 < len(texts) <= env.max_turns
+
+
+def test_demonstration_by_a_function_holds_what_it_wrote(tiny_tokenizer):
+    seen = []
+
+    def teacher(env, rng):
+        seen.append((env, int(rng.integers(2**40))))
+        return "<answer>Left</answer>" if len(seen) % 2 else "nonsense"
+
+    env = make(LAKE, DRY, think=False, max_turns=4)
+    (demonstration,) = demonstrate(tiny_tokenizer, env, 1, teacher=teacher)
+    texts = [tiny_tokenizer.decode(ids[:-1]) for ids in replies_of(demonstration, tiny_tokenizer)]
+    assert texts == ["<answer>Left</answer>", "nonsense"] * (len(texts) // 2) + [
+        "<answer>Left</answer>"
+    ] * (len(texts) % 2)
+    assert all(env is played for played, _ in seen)
+    assert len({number for _, number in seen}) == len(seen) == len(texts)
+
+
+@pytest.mark.parametrize(
+    ("script", "success"),
+    [
+        ([Step(reward=1.0, terminated=True)], True),
+        ([Step(reward=0.0, terminated=True)], False),
+        ([Step(reward=1.0, truncated=True)], False),
+    ],
+)
+def test_demonstration_without_the_success_key_is_judged_by_its_end(
+    tiny_tokenizer, script, success
+):
+    env = AgentTurns(ScriptedTextEnv(script), think=False, max_actions_per_turn=1)
+    (demonstration,) = demonstrate(tiny_tokenizer, env, 1, teacher="random")
+    assert demonstration.success is success
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,28 @@ def test_build_tiny_policy_knows_the_arms_of_its_bandit():
     assert len(tokenizer("Dragon")["input_ids"]) == 6
 
 
+class Door(gym.Env):
+    """Says what is behind it once it has been opened, and not before."""
+
+    observation_space = gym.spaces.Text(20, charset="abcdefghijklmnopqrstuvwxyz ")
+    action_space = gym.spaces.Discrete(2)
+    action_names = ("Wait", "Open")
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return "closed", {}
+
+    def step(self, action):
+        return ("a treasure" if action else "closed"), float(action), bool(action), False, {}
+
+
+@pytest.mark.parametrize("max_turns", [1, 5])
+def test_build_tiny_policy_knows_words_that_only_an_action_brings_up(max_turns):
+    _, tokenizer = build_tiny_policy([Door], max_turns=max_turns, think=False, **SMALL)
+    assert len(tokenizer("a treasure")["input_ids"]) == 2
+    assert len(tokenizer("a mansion")["input_ids"]) > 2
+
+
 def test_warm_start_lowers_the_loss_and_teaches_valid_replies():
     model, tokenizer = build_tiny_policy([BANDIT], think=False, **SMALL)
     before = weights(model).clone()

@@ -1,39 +1,13 @@
 import gymnasium as gym
-import numpy as np
 import pytest
 from gymnasium import spaces
 
 import ragen_envs  # noqa: F401  (registers the ids)
 from ragen_envs.agent_turns import AgentTurns
-from ragen_envs.baselines import EpisodeResult, play_random, random_reply
-from ragen_envs.parsing import parse_reply
+from ragen_envs.baselines.episodes import EpisodeResult, play, play_random
+from ragen_envs.baselines.policies import solver_policy
+from ragen_envs.parsing import format_reply
 from tests.fakes import ScriptedTextEnv, Step
-
-NAMES = ("Up", "Down", "Left", "Right")
-
-
-@pytest.mark.parametrize("think", [True, False])
-@pytest.mark.parametrize("separator", ["||", ";"])
-def test_random_reply_is_legal_and_as_long_as_asked(think, separator):
-    rng = np.random.default_rng(0)
-    for num_actions in (1, 2, 5):
-        text = random_reply(NAMES, rng, num_actions=num_actions, separator=separator, think=think)
-        parsed = parse_reply(text, NAMES, separator=separator, think=think)
-        assert parsed.is_valid
-        assert len(parsed.actions) == num_actions
-
-
-def test_random_reply_draws_every_action_equally_often():
-    text = random_reply(NAMES, np.random.default_rng(0), num_actions=4000)
-    counts = [parse_reply(text, NAMES).actions.count(name) for name in NAMES]
-    # Five standard deviations of Binomial(4000, 1/4): 5 * sqrt(4000 * 3/16) = 137.
-    assert all(abs(count - 1000) < 137 for count in counts)
-
-
-@pytest.mark.parametrize(("names", "num_actions"), [((), 1), (NAMES, 0)])
-def test_random_reply_of_nothing_raises(names, num_actions):
-    with pytest.raises(ValueError, match=r"`action_names` must hold a name and `num_actions`"):
-        random_reply(names, np.random.default_rng(0), num_actions=num_actions)
 
 
 def test_play_random_uses_the_whole_budget_and_sums_rewards():
@@ -94,3 +68,23 @@ def test_play_random_on_free_text_raises():
     env = AgentTurns(ScriptedTextEnv(action_space=spaces.Text(3)))
     with pytest.raises(TypeError, match=r"`env` must wrap an environment with a Discrete"):
         play_random(env, seeds=[0])
+
+
+def test_play_gives_the_policy_its_own_stream_and_the_state_before_each_turn():
+    seen = []
+
+    def watch(env, rng):
+        seen.append((env.turns_left, env.actions_left, int(rng.integers(10**9))))
+        return format_reply(["Up", "Down"])
+
+    inner = ScriptedTextEnv([Step(0.25)] * 6)
+    env = AgentTurns(inner, max_turns=4, max_actions_per_episode=5)
+    assert play(env, watch, seeds=[3, 3, 8]) == [EpisodeResult(False, 1.25)] * 3
+    assert [entry[:2] for entry in seen] == [(4, 5), (3, 3), (2, 1)] * 3
+    drawn = [entry[2] for entry in seen]
+    assert drawn[:3] == drawn[3:6] != drawn[6:]
+
+
+def test_play_of_the_solver_solves_what_fits_into_the_limits():
+    env = AgentTurns(gym.make("ragen/Sokoban-v0", max_solution_length=10))
+    assert all(result.success for result in play(env, solver_policy, seeds=range(30)))

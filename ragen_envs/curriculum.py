@@ -1,0 +1,183 @@
+"""Levels that get longer as the player gets better."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+__all__ = ["Curriculum"]
+
+LengthRange = tuple[int, int | None]
+
+
+class Curriculum:
+    """Moves the range of solution lengths with the measured success rate.
+
+    The rule: once `window` episodes of the present range are in, their success rate moves the range
+    one stage up if it is above `raise_above` and one stage down if it is below `lower_below`. Every
+    move empties the window, so that the next one again takes `window` episodes of the new range.
+    Between the two rates nothing moves; without this gap a player whose rates at two neighbouring
+    stages lie on the two sides of one threshold would go up and down for ever.
+
+    Use `options` at reset, or `kwargs` where environments are made anew:
+    `env.reset(seed=seed, options=curriculum.options)`.
+
+    Args:
+        ranges: (min_solution_length, max_solution_length) of each stage, the easiest first; `None`
+            for no upper limit.
+        raise_above: Success rate above which the stage goes up.
+        lower_below: Success rate below which the stage goes down; less than `raise_above`.
+        window: Number of most recent episodes that the success rate is measured over.
+
+    Attributes:
+        ranges: As given.
+        stage: Index of the present range.
+
+    Raises:
+        ValueError: If there is no range, a range is empty, or another argument is out of range.
+
+    Example:
+        >>> curriculum = Curriculum([(1, 4), (4, 8), (8, None)], window=50)
+        >>> curriculum.update(0.5, num_episodes=50), curriculum.options["max_solution_length"]
+        (False, 4)
+        >>> curriculum.update(0.9, num_episodes=50), curriculum.options["max_solution_length"]
+        (True, 8)
+    """
+
+    def __init__(
+        self,
+        ranges: Sequence[LengthRange],
+        *,
+        raise_above: float = 0.7,
+        lower_below: float = 0.3,
+        window: int = 256,
+    ) -> None:
+        self.ranges = tuple(_check_range(length_range) for length_range in ranges)
+        if not self.ranges:
+            raise ValueError("`ranges` must hold at least one range, got none.")
+        if not 0 <= lower_below < raise_above <= 1:
+            raise ValueError(
+                "`lower_below` and `raise_above` must be rates with lower_below < raise_above, got "
+                f"{lower_below} and {raise_above}."
+            )
+        if window < 1:
+            raise ValueError(f"`window` must be at least 1, got {window}.")
+        self.raise_above = raise_above
+        self.lower_below = lower_below
+        self.window = window
+        self.stage = 0
+        self._batches: deque[tuple[float, int]] = deque()  # (successes, episodes) of each update
+
+    @classmethod
+    def by_steps(cls, *, first: int, step: int, last: int, **kwargs: Any) -> Self:
+        """Make neighbouring ranges of equal width.
+
+        Args:
+            first: Largest length of the first stage, which begins at 1.
+            step: By how much the largest length grows per stage.
+            last: Largest length of the last stage.
+            kwargs: Further arguments of the class.
+
+        Example:
+            >>> Curriculum.by_steps(first=3, step=3, last=8).ranges
+            ((1, 3), (4, 6), (7, 8))
+        """
+        if not 1 <= first <= last or step < 1:
+            raise ValueError(
+                f"`first`, `step` and `last` must be at least 1 with first <= last, got {first}, "
+                f"{step} and {last}."
+            )
+        ends = [*range(first, last, step), last]
+        starts = [1, *(end + 1 for end in ends[:-1])]
+        return cls(list(zip(starts, ends, strict=True)), **kwargs)
+
+    @property
+    def kwargs(self) -> dict[str, int | None]:
+        """The present range as keyword arguments of `gymnasium.make`."""
+        shortest, longest = self.ranges[self.stage]
+        return {"min_solution_length": shortest, "max_solution_length": longest}
+
+    @property
+    def options(self) -> dict[str, int | None]:
+        """The present range as `options` of `reset`."""
+        return self.kwargs
+
+    @property
+    def num_episodes(self) -> int:
+        """Number of episodes in the window."""
+        return sum(count for _, count in self._batches)
+
+    @property
+    def success_rate(self) -> float | None:
+        """Success rate over the window; `None` if it is empty."""
+        if not self._batches:
+            return None
+        return sum(successes for successes, _ in self._batches) / self.num_episodes
+
+    def update(self, success: bool | float, num_episodes: int = 1) -> bool:
+        """Take in what episodes of the present range came to; move the range by the rule.
+
+        Episodes that began before the last move do not belong here.
+
+        Args:
+            success: Whether the episode succeeded, or the success rate of several.
+            num_episodes: How many episodes `success` is the rate of. Of a batch larger than the
+                window all episodes count.
+
+        Returns:
+            Whether the range has moved.
+
+        Raises:
+            ValueError: If `success` is no rate or `num_episodes` below 1.
+        """
+        if not 0 <= success <= 1:
+            raise ValueError(f"`success` must be a rate in [0, 1], got {success!r}.")
+        if num_episodes < 1:
+            raise ValueError(f"`num_episodes` must be at least 1, got {num_episodes!r}.")
+        self._batches.append((float(success) * num_episodes, int(num_episodes)))
+        # Whole batches leave the window, and only those that it can do without.
+        while self.num_episodes - self._batches[0][1] >= self.window:
+            self._batches.popleft()
+        return self.num_episodes >= self.window and self._move()
+
+    def _move(self) -> bool:
+        rate = self.success_rate
+        assert rate is not None
+        step = int(rate > self.raise_above) - int(rate < self.lower_below)
+        new_stage = min(max(self.stage + step, 0), len(self.ranges) - 1)
+        if new_stage == self.stage:
+            return False
+        self.stage = new_stage
+        self._batches.clear()
+        return True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint needs, in types that JSON knows."""
+        return {
+            "ranges": [list(length_range) for length_range in self.ranges],
+            "stage": self.stage,
+            "batches": [list(batch) for batch in self._batches],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` returned.
+
+        Raises:
+            ValueError: If it comes from a curriculum with other ranges.
+        """
+        ranges = tuple((shortest, longest) for shortest, longest in state["ranges"])
+        if ranges != self.ranges:
+            raise ValueError(
+                f"`state` must come from a curriculum with the ranges {self.ranges}, got {ranges}."
+            )
+        self.stage = int(state["stage"])
+        self._batches = deque((float(wins), int(count)) for wins, count in state["batches"])
+
+
+def _check_range(length_range: LengthRange) -> LengthRange:
+    shortest, longest = length_range
+    if shortest < 1 or (longest is not None and longest < shortest):
+        raise ValueError(
+            "`ranges` must hold pairs (shortest, longest) with 1 <= shortest <= longest or None, "
+            f"got {length_range!r}."
+        )
+    return int(shortest), None if longest is None else int(longest)

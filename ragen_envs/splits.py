@@ -1,0 +1,267 @@
+"""Training and validation seeds whose levels differ by more than a turn or a mirror image.
+
+Which side a level is on depends on the level alone, by a hash of its canonical form. So the rule is
+the same for all ids, arguments and processes, keeps no lists and serves endless training.
+"""
+
+import hashlib
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+from gymnasium.error import ResetNeeded
+
+from ragen_envs.bandit import BanditEnv
+from ragen_envs.frozen_lake import FrozenLakeEnv
+from ragen_envs.sokoban import SokobanEnv
+from ragen_envs.sokoban.dynamics import list_cells
+
+__all__ = ["Split", "Splits", "canonical_form", "is_held_out", "split_seeds"]
+
+# If each level is on a side with probability p, this many over p misses in a row never happen
+# (e^-100); it takes an environment with a handful of levels.
+MAX_MISSES = 100
+
+
+class Split(NamedTuple):
+    """Seeds in ascending order, none on both sides.
+
+    Attributes:
+        train: Seeds to train on.
+        validation: Seeds to evaluate on.
+    """
+
+    train: tuple[int, ...]
+    validation: tuple[int, ...]
+
+
+def canonical_form(env: gym.Env[Any, Any]) -> str:
+    """Write the present state so that states which are the same up to symmetry are written alike.
+
+    Boards: the first in order of the eight pictures that quarter turns and mirroring give. Symbols
+    and observation format do not count, nor does how far a Sokoban room is from the outer edge.
+    Bandit: the arms in their order, of which there are two.
+
+    Args:
+        env: An environment of this package after `reset`; wrappers are looked through.
+
+    Raises:
+        TypeError: If the environment is of another type.
+        ResetNeeded: Before the first `reset`.
+
+    Example:
+        >>> import gymnasium, ragen_envs
+        >>> env = gymnasium.make("ragen/FrozenLake-v0", desc=["SFF", "FHG"])
+        >>> _ = env.reset()
+        >>> canonical_form(env).split()
+        ['FFS', 'GHF']
+    """
+    bare = env.unwrapped
+    if not isinstance(bare, BanditEnv | FrozenLakeEnv | SokobanEnv):
+        raise TypeError(
+            "`env` must be a Bandit, FrozenLake or Sokoban environment of this package, got "
+            f"{type(bare).__name__}."
+        )
+    if not bare.has_state:
+        raise ResetNeeded("There is no state to write down. Call `reset()` first.")
+    if isinstance(bare, BanditEnv):
+        return "\n".join(bare.action_names)
+    rows = _draw_lake(bare) if isinstance(bare, FrozenLakeEnv) else _draw_room(bare)
+    return min("\n".join(picture) for picture in _list_symmetries(rows))
+
+
+def is_held_out(env: gym.Env[Any, Any], validation_share: float = 0.1) -> bool:
+    """Tell whether the present level is on the validation side; to be asked right after `reset`.
+
+    This is the rule of `Splits` for environments with levels. It lets training check levels that
+    were not drawn by seed alone, those of a curriculum for instance.
+
+    Raises:
+        TypeError: As `canonical_form`.
+        ResetNeeded: As `canonical_form`.
+        ValueError: If `validation_share` is not in (0, 1).
+    """
+    _check_share(validation_share)
+    return _hash_to_unit(canonical_form(env)) < validation_share
+
+
+class Splits:
+    """Tells training seeds from validation seeds.
+
+    Environments with levels (Sokoban, FrozenLake): a level and its rotations and mirror images are
+    all on one side, whatever the seed. With the same share, training on one size and validation on
+    another is disjoint, too.
+
+    Environments without (Bandit has two states; a FrozenLake with `desc` has one map; environments
+    from elsewhere are not known): no split of levels exists. The seeds themselves are dealt out,
+    so that the sides differ in luck alone; `is_by_level` is `False` then.
+
+    Args:
+        env: An id, or an environment, which is then reset at will.
+        validation_share: Share of the levels that is kept for validation, in (0, 1).
+        kwargs: Further arguments of `gymnasium.make`.
+
+    Attributes:
+        is_by_level: Whether the sides have no level in common.
+
+    Raises:
+        TypeError: If `kwargs` come with an environment.
+        ValueError: If `validation_share` is not in (0, 1).
+
+    Example:
+        >>> import itertools, ragen_envs
+        >>> splits = Splits("ragen/Sokoban-v0", size=(7, 7), num_boxes=2)
+        >>> held_out = splits.validation_seeds(5)
+        >>> set(held_out) & set(itertools.islice(splits.train_seeds(), 100))
+        set()
+    """
+
+    def __init__(
+        self, env: str | gym.Env[Any, Any], *, validation_share: float = 0.1, **kwargs: Any
+    ) -> None:
+        if isinstance(env, str):
+            env = gym.make(env, disable_env_checker=True, **kwargs)
+        elif kwargs:
+            raise TypeError(f"`kwargs` must be empty where `env` is no id, got {kwargs!r}.")
+        self.validation_share = _check_share(validation_share)
+        self._env = env.unwrapped
+        self.is_by_level = isinstance(self._env, SokobanEnv) or (
+            isinstance(self._env, FrozenLakeEnv) and self._env.fixed_layout is None
+        )
+
+    def is_validation(self, seed: int, *, options: dict[str, Any] | None = None) -> bool:
+        """Tell which side a seed is on; `options` are those it will be reset with."""
+        if not self.is_by_level:
+            return _hash_to_unit(f"seed {seed}") < self.validation_share
+        self._env.reset(seed=seed, options=options)
+        return is_held_out(self._env, self.validation_share)
+
+    def train_seeds(
+        self, first_seed: int = 0, *, options: dict[str, Any] | None = None
+    ) -> Iterator[int]:
+        """Yield the training seeds from `first_seed` on, in ascending order and without end.
+
+        Raises:
+            ValueError: If there are so few levels that none is on this side.
+        """
+        return self._list_side(first_seed, options, wants_validation=False)
+
+    def validation_seeds(
+        self, num_seeds: int, *, first_seed: int = 0, options: dict[str, Any] | None = None
+    ) -> tuple[int, ...]:
+        """Return the first `num_seeds` validation seeds from `first_seed` on, in ascending order.
+
+        Raises:
+            ValueError: If there are so few levels that none is on this side.
+        """
+        seeds = self._list_side(first_seed, options, wants_validation=True)
+        return tuple(itertools.islice(seeds, num_seeds))
+
+    def _list_side(
+        self, first_seed: int, options: dict[str, Any] | None, *, wants_validation: bool
+    ) -> Iterator[int]:
+        share = self.validation_share if wants_validation else 1 - self.validation_share
+        num_misses = 0
+        for seed in itertools.count(first_seed):
+            if self.is_validation(seed, options=options) == wants_validation:
+                num_misses = 0
+                yield seed
+                continue
+            num_misses += 1
+            if num_misses * share > MAX_MISSES:
+                raise ValueError(
+                    f"`validation_share` must leave levels on both sides, got "
+                    f"{self.validation_share}, and {num_misses} seeds in a row gave no "
+                    f"{'validation' if wants_validation else 'training'} level. Change it, or use "
+                    "an environment with more levels."
+                )
+
+
+def split_seeds(
+    env: str | gym.Env[Any, Any],
+    *,
+    num_train: int,
+    num_validation: int,
+    first_seed: int = 0,
+    validation_share: float = 0.1,
+    **kwargs: Any,
+) -> Split:
+    """Choose training and validation seeds that have no level in common; see `Splits`.
+
+    Args:
+        env: An id, or an environment, which is then reset at will.
+        num_train: Number of training seeds.
+        num_validation: Number of validation seeds.
+        first_seed: Where both sides begin to look.
+        validation_share: Share of the levels that is kept for validation, in (0, 1).
+        kwargs: Further arguments of `gymnasium.make`.
+
+    Raises:
+        TypeError: As `Splits`.
+        ValueError: As `Splits`, or if there are so few levels that a side has none.
+
+    Example:
+        >>> import ragen_envs
+        >>> split = split_seeds("ragen/FrozenLake-v0", num_train=100, num_validation=10)
+        >>> len(split.train), len(split.validation), set(split.train) & set(split.validation)
+        (100, 10, set())
+    """
+    splits = Splits(env, validation_share=validation_share, **kwargs)
+    train = itertools.islice(splits.train_seeds(first_seed), num_train)
+    return Split(tuple(train), splits.validation_seeds(num_validation, first_seed=first_seed))
+
+
+def _draw_lake(env: FrozenLakeEnv) -> list[str]:
+    layout = env.layout
+    rows, columns = layout.size
+    letters = dict.fromkeys(layout.holes, "H")
+    letters |= dict.fromkeys([layout.goal, *layout.other_goals], "G")
+    letters[env.state.player] = "S"
+    return ["".join([letters.get((r, c), "F") for c in range(columns)]) for r in range(rows)]
+
+
+def _draw_room(env: SokobanEnv) -> list[str]:
+    """Draw the room in the symbols of level files, cut to the smallest rectangle with its floor."""
+    layout, state = env.layout, env.state
+    symbols = [" "] * (layout.rows * layout.columns)
+    for cell in list_cells(layout.walls):
+        symbols[cell] = "#"
+    for cell in list_cells(layout.targets):
+        symbols[cell] = "."
+    for cell in list_cells(state.boxes):
+        symbols[cell] = "*" if symbols[cell] == "." else "$"
+    symbols[state.player] = "+" if symbols[state.player] == "." else "@"
+    cells = "".join(symbols)
+    rows = [cells[i : i + layout.columns] for i in range(0, len(cells), layout.columns)]
+    return _trim_walls(_turn(_trim_walls(rows)))
+
+
+def _trim_walls(rows: Sequence[str]) -> list[str]:
+    """Drop the rows above and below the floor."""
+    inside = [i for i, row in enumerate(rows) if row.strip("#")]
+    return list(rows[inside[0] : inside[-1] + 1])
+
+
+def _turn(rows: Sequence[str]) -> list[str]:
+    """Turn a picture by a quarter, clockwise."""
+    return ["".join(column) for column in zip(*rows[::-1], strict=True)]
+
+
+def _list_symmetries(rows: list[str]) -> Iterator[list[str]]:
+    for _ in range(4):
+        yield rows
+        yield rows[::-1]
+        rows = _turn(rows)
+
+
+def _hash_to_unit(text: str) -> float:
+    """Spread texts evenly over [0, 1), alike in every process."""
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
+
+
+def _check_share(validation_share: float) -> float:
+    if not 0 < validation_share < 1:
+        raise ValueError(f"`validation_share` must be in (0, 1), got {validation_share!r}.")
+    return validation_share

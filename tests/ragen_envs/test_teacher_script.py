@@ -1,0 +1,49 @@
+"""The script that writes demonstrations to a file."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ragen_envs import demonstrations
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "write_demonstrations.py"
+
+
+def write(*arguments):
+    command = [sys.executable, str(SCRIPT), "--episodes", "5", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_script_writes_one_json_object_a_line(tmp_path):
+    path = tmp_path / "lake.jsonl"
+    done = write(
+        "--env", "ragen/FrozenLake-v0", "--seed", 7, "--thoughts", "--output", path,
+        "--env-kwargs", '{"is_slippery": false}',
+        "--agent-turns-kwargs", '{"max_actions_per_turn": 1}',
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    expected = demonstrations(
+        "ragen/FrozenLake-v0", 5, seed=7, thoughts=True, env_kwargs={"is_slippery": False},
+        max_actions_per_turn=1,
+    )  # fmt: skip
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line) for line in lines] == list(expected)
+    assert "5 episodes, 5 of them solved" in done.stdout
+
+
+def test_script_writes_parquet_that_datasets_reads(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    path = tmp_path / "sokoban.parquet"
+    done = write("--output", path)
+    assert done.returncode == 0, done.stderr
+    table = datasets.Dataset.from_parquet(str(path), cache_dir=str(tmp_path))
+    assert table.to_list() == list(demonstrations("ragen/Sokoban-v0", 5, seed=0))
+
+
+def test_script_wrong_arguments_exit_with_a_message(tmp_path):
+    done = write("--env", "ragen/Nothing-v0", "--output", tmp_path / "x.jsonl")
+    assert done.returncode == 2
+    assert "cannot write demonstrations of 'ragen/Nothing-v0'" in done.stderr
