@@ -91,7 +91,7 @@ def test_environment_failure_in_training_names_environment_seed_and_turn(make_tr
         return ScriptedTextEnv([Step(reward=math.nan)])
 
     trainer = make_trainer(env=failing)
-    with pytest.raises(RuntimeError, match=r"seed 10000 .*turn \d"):
+    with pytest.raises(RuntimeError, match=r"seed 1000\d .*turn \d"):
         trainer.train()
 
 
