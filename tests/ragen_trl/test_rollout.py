@@ -1,5 +1,7 @@
 """What a rollout does with tokens: nothing is lost, added, decoded or encoded again."""
 
+import time
+
 import pytest
 
 from ragen_trl.rollout import RolloutTimer, TokenLimits
@@ -215,6 +217,26 @@ def test_play_timer_adds_up_over_rollouts(tiny_tokenizer, ids_of):
         times.append((timer.generation, timer.environment))
     assert 0 < times[0][0] < times[1][0]
     assert 0 < times[0][1] < times[1][1]
+
+
+def test_play_timer_tells_generation_from_the_environment(tiny_tokenizer, ids_of):
+    def slow_reset(_):
+        time.sleep(0.05)
+
+    policy = ScriptedPolicy([ids_of("a")], [ids_of("b")])
+
+    def slow_policy(token_ids, max_new_tokens):
+        time.sleep(0.1)
+        return policy(token_ids, max_new_tokens)
+
+    starts, _ = make_starts([[]], agent_turns={"max_turns": 2}, on_reset=slow_reset)
+    timer, begin = RolloutTimer(), time.perf_counter()
+    play(starts, slow_policy, tiny_tokenizer, timer=timer)
+    elapsed = time.perf_counter() - begin
+    assert timer.generation >= 0.2
+    assert timer.environment >= 0.05
+    # Nothing is counted twice, and the clock starts at 0.
+    assert timer.generation + timer.environment <= elapsed
 
 
 def test_play_budget_is_the_limit_of_a_turn_where_the_episode_has_room(tiny_tokenizer, ids_of):
