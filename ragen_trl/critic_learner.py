@@ -12,7 +12,12 @@ from transformers import Trainer, get_scheduler
 
 from ragen_trl.completions import can_share_prompts, run_completions
 from ragen_trl.critic import Critic
-from ragen_trl.functional import clipped_value_loss, masked_sum
+from ragen_trl.functional import (
+    Moments,
+    clipped_value_loss,
+    explained_variance_from_moments,
+    masked_sum,
+)
 from ragen_trl.starpo_config import StarPOConfig
 
 WEIGHTS_FILE = "critic.safetensors"
@@ -83,16 +88,24 @@ def value_metrics(parts: Sequence[float]) -> dict[str, float]:
     tokens = total["num_tokens"]
     if tokens == 0:
         return {}
-    variance = total["squared_returns"] / tokens - (total["returns"] / tokens) ** 2
-    unexplained = total["squared_errors"] / tokens - (total["errors"] / tokens) ** 2
-    is_constant = variance <= 1e-12 * max(1.0, total["squared_returns"] / tokens)
+    explained_variance = explained_variance_from_moments(
+        _moments(tokens, total["returns"], total["squared_returns"]),
+        _moments(tokens, total["errors"], total["squared_errors"]),
+    )
     return {
         "value_loss": total["value_loss"],
-        "critic/explained_variance": 0.0 if is_constant else 1.0 - unexplained / variance,
+        "critic/explained_variance": explained_variance.item(),
         "critic/clip_ratio": total["clipped"] / tokens,
         "critic/return_mean": total["returns"] / tokens,
         "critic/value_mean": (total["returns"] - total["errors"]) / tokens,
     }
+
+
+def _moments(count: float, total: float, total_of_squares: float) -> Moments:
+    mean = total / count
+    # Of equal numbers, rounding can leave a little less than nothing.
+    squared_deviations = max(0.0, total_of_squares - total * mean)
+    return Moments(*torch.tensor([count, mean, squared_deviations], dtype=torch.float64))
 
 
 class CriticLearner:
