@@ -90,6 +90,7 @@ class PlayingTrainer(GRPOTrainer):
             eos_token_ids=self.eos_token_ids,
             chat_template_kwargs=self.chat_template_kwargs,
         )
+        self._stop = AnswerStop(self._tokenizer) if args.stop_at_answer else None
         self._is_reference_engine = uses_reference_engine(self)
         self._limits = TokenLimits(args.max_new_tokens_per_turn, args.max_trajectory_tokens)
         self._iteration = 0
@@ -184,11 +185,10 @@ class PlayingTrainer(GRPOTrainer):
         def write(prompt_ids: list[list[int]], most: int) -> list[Reply]:
             return self._generate_replies(prompt_ids, most, temperature)
 
-        stop = AnswerStop(self._tokenizer) if self.args.stop_at_answer else None
         if self.use_vllm:
-            return ReferenceEngine(write, stop=stop, name="vllm")
+            return ReferenceEngine(write, stop=self._stop, name="vllm")
         if self._is_reference_engine:
-            return ReferenceEngine(write, stop=stop)
+            return ReferenceEngine(write, stop=self._stop)
         rules = SamplingRules(
             temperature=temperature,
             top_p=self.top_p,
@@ -196,7 +196,9 @@ class PlayingTrainer(GRPOTrainer):
             min_p=self.min_p,
             repetition_penalty=self.repetition_penalty,
         )
-        return CachedEngine(self._open_model, rules, eos_token_ids=self.eos_token_ids, stop=stop)
+        return CachedEngine(
+            self._open_model, rules, eos_token_ids=self.eos_token_ids, stop=self._stop
+        )
 
     @contextmanager
     def _open_model(self, generation_kwargs: dict[str, Any] | None = None) -> Iterator[Any]:

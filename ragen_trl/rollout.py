@@ -174,7 +174,12 @@ def play_episodes(
     timer = timer or RolloutTimer()
     episodes = [_Episode(start) for start in starts]
     for episode in episodes:
-        _begin(episode, chat, limits, timer)
+        _begin(episode, timer)
+    # The members of a group have one first message.
+    prompts = {text: chat.encode_start(text) for text in {e.observation for e in episodes}}
+    for episode in episodes:
+        episode.prompt_ids = list(prompts[episode.observation])
+        episode.truncated = len(episode.prompt_ids) >= limits.max_trajectory_tokens
     session = engine.start([episode.prompt_ids for episode in episodes])
     turn = 0
     while rows := [row for row, episode in enumerate(episodes) if episode.is_live]:
@@ -200,7 +205,7 @@ def play_episodes(
     return [episode.finish() for episode in episodes]
 
 
-def _begin(episode: _Episode, chat: ChatCodec, limits: TokenLimits, timer: RolloutTimer) -> None:
+def _begin(episode: _Episode, timer: RolloutTimer) -> None:
     start, begin = episode.start, time.perf_counter()
     try:
         episode.observation, info = start.env.reset(
@@ -210,8 +215,6 @@ def _begin(episode: _Episode, chat: ChatCodec, limits: TokenLimits, timer: Rollo
         raise _environment_error(start, "reset", error) from error
     timer.environment += time.perf_counter() - begin
     episode.state = info["state"]
-    episode.prompt_ids = chat.encode_start(episode.observation)
-    episode.truncated = len(episode.prompt_ids) >= limits.max_trajectory_tokens
 
 
 def _take_turn(
