@@ -61,7 +61,7 @@ def solve(env: gym.Env[Any, Any], *, max_states: int = MAX_STATES) -> list[int] 
         >>> reward
         1.0
     """
-    bare = _unwrap(env)
+    bare = unwrap_own(env)
     if isinstance(bare, BanditEnv):
         return _plan_pull(bare)
     if isinstance(bare, FrozenLakeEnv):
@@ -103,7 +103,7 @@ def optimal_success(env: gym.Env[Any, Any], horizon: int) -> float:
     """
     if horizon < 0:
         raise ValueError(f"`horizon` must be at least 0, got {horizon!r}.")
-    return _best_success(_unwrap(env), _Budget(horizon, 1, horizon))
+    return _best_success(unwrap_own(env), _Budget(horizon, 1, horizon))
 
 
 def optimal_turn_success(
@@ -146,7 +146,7 @@ def optimal_turn_success(
         '0.2465 0.2469'
     """
     limits = (max_turns, max_actions_per_turn, max_actions_per_episode)
-    return _best_success(_unwrap(env), _read_budget(env, *limits))
+    return _best_success(unwrap_own(env), _read_budget(env, *limits))
 
 
 def solve_turn(
@@ -173,7 +173,7 @@ def solve_turn(
         >>> [env.unwrapped.action_names[action] for action in solve_turn(env)]
         ['Down', 'Down', 'Down']
     """
-    bare = _unwrap(env)
+    bare = unwrap_own(env)
     budget = _read_budget(env, max_turns, max_actions_per_turn, max_actions_per_episode)
     if isinstance(bare, FrozenLakeEnv) and bare.is_slippery:
         success, actions = _plan_on_ice(bare, budget)
@@ -191,7 +191,15 @@ def find_agent_turns(env: gym.Env[Any, Any]) -> AgentTurns | None:
     return None
 
 
-def _unwrap(env: gym.Env[Any, Any]) -> BanditEnv | FrozenLakeEnv | SokobanEnv:
+def unwrap_own(
+    env: gym.Env[Any, Any], *, purpose: str = "plan from"
+) -> BanditEnv | FrozenLakeEnv | SokobanEnv:
+    """Return the environment of this package inside the wrappers, which must have been reset.
+
+    Raises:
+        TypeError: If it is of another type.
+        ResetNeeded: Before the first `reset`; the message says what the state is needed for.
+    """
     bare = env.unwrapped
     if not isinstance(bare, BanditEnv | FrozenLakeEnv | SokobanEnv):
         raise TypeError(
@@ -199,7 +207,7 @@ def _unwrap(env: gym.Env[Any, Any]) -> BanditEnv | FrozenLakeEnv | SokobanEnv:
             f"{type(bare).__name__}."
         )
     if not bare.has_state:
-        raise ResetNeeded("There is no state to plan from. Call `reset()` first.")
+        raise ResetNeeded(f"There is no state to {purpose}. Call `reset()` first.")
     return bare
 
 

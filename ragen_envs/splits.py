@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium as gym
-from gymnasium.error import ResetNeeded
 
 from ragen_envs.bandit import BanditEnv
 from ragen_envs.frozen_lake import FrozenLakeEnv
 from ragen_envs.sokoban import SokobanEnv
 from ragen_envs.sokoban.dynamics import list_cells
+from ragen_envs.solvers import unwrap_own
 
 __all__ = ["Split", "Splits", "canonical_form", "is_held_out", "split_seeds"]
 
@@ -57,14 +57,7 @@ def canonical_form(env: gym.Env[Any, Any]) -> str:
         >>> canonical_form(env).split()
         ['FFS', 'GHF']
     """
-    bare = env.unwrapped
-    if not isinstance(bare, BanditEnv | FrozenLakeEnv | SokobanEnv):
-        raise TypeError(
-            "`env` must be a Bandit, FrozenLake or Sokoban environment of this package, got "
-            f"{type(bare).__name__}."
-        )
-    if not bare.has_state:
-        raise ResetNeeded("There is no state to write down. Call `reset()` first.")
+    bare = unwrap_own(env, purpose="write down")
     if isinstance(bare, BanditEnv):
         return "\n".join(bare.action_names)
     rows = _draw_lake(bare) if isinstance(bare, FrozenLakeEnv) else _draw_room(bare)

@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m ragen_envs.baselines",
         description="Success without a model, under the default budget of AgentTurns. Shares come "
-        "with 95 %% Wilson intervals; the optimal length is least / median / largest; levels are "
+        "with 95 % Wilson intervals; the optimal length is least / median / largest; levels are "
         "those that differ by more than symmetry, in brackets all that differ.",
     )
     parser.add_argument("--episodes", type=int, default=NUM_EPISODES, help="episodes per policy")
