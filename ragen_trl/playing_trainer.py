@@ -43,19 +43,19 @@ from ragen_trl.trl_compat import reward_is_the_environments, unwrap_model_for_ge
 class PlayingTrainer(GRPOTrainer):
     """GRPOTrainer whose policy plays environments instead of answering prompts.
 
-    See [`StarPOTrainer`], which adds how it learns; the arguments are described there.
+    See [`StarPOTrainer`], which adds how it learns; the arguments are described there. Those that
+    are not named here go on to GRPOTrainer.
     """
 
     def __init__(
         self,
+        *,
         model: str | PreTrainedModel,
-        args: StarPOConfig | None = None,
-        env: EnvLike | list[EnvLike] | None = None,
-        eval_env: EnvLike | list[EnvLike] | dict[str, EnvLike] | None = None,
-        peft_config: Any = None,
-        processing_class: PreTrainedTokenizerBase | None = None,
-        callbacks: list[Any] | None = None,
-        optimizers: tuple[Any, Any] = (None, None),
+        args: StarPOConfig | None,
+        env: EnvLike | list[EnvLike] | None,
+        eval_env: EnvLike | list[EnvLike] | dict[str, EnvLike] | None,
+        processing_class: PreTrainedTokenizerBase | None,
+        **further: Any,
     ) -> None:
         if env is None:
             raise ValueError('`env` must be given, such as `env="ragen/Sokoban-v0"`.')
@@ -79,9 +79,7 @@ class PlayingTrainer(GRPOTrainer):
                 train_dataset=placeholder,
                 eval_dataset=placeholder,
                 processing_class=processing_class,
-                callbacks=callbacks,
-                optimizers=optimizers,
-                peft_config=peft_config,
+                **further,
             )
         self.beta = args.beta
         check_trainer(self)

@@ -92,7 +92,14 @@ class StarPOTrainer(PlayingTrainer):
         optimizers: tuple[Any, Any] = (None, None),
     ) -> None:
         super().__init__(
-            model, args, env, eval_env, peft_config, processing_class, callbacks, optimizers
+            model=model,
+            args=args,
+            env=env,
+            eval_env=eval_env,
+            peft_config=peft_config,
+            processing_class=processing_class,
+            callbacks=callbacks,
+            optimizers=optimizers,
         )
         self._dealer = GroupDealer(
             [pool.spec.weight for pool in self._pools], first_seed=self.args.train_seed
