@@ -1,5 +1,6 @@
 """A TRL trainer that plays episodes: rollouts, evaluation and their records. It does not learn."""
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -219,7 +220,11 @@ class PlayingTrainer(GRPOTrainer):
             self.vllm_generation.temperature = temperature
             self.vllm_generation.max_completion_length = max_new_tokens
             ids, logps = self._generate_single_turn(prompt_ids, None, {}, 1)
-            return [Reply(i, p) for i, p in zip(ids, logps, strict=True)]
+            # TRL puts None where vLLM reports no number.
+            return [
+                Reply(row, [math.nan if logp is None else logp for logp in row_logps])
+                for row, row_logps in zip(ids, logps, strict=True)
+            ]
         kwargs = {
             **self.generation_kwargs,
             "max_new_tokens": max_new_tokens,

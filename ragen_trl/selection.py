@@ -154,7 +154,7 @@ def _filter(
             soft_weights = soft_group_weights(scores)[group_index]
         elif method == "within_group":
             is_kept = select_within_groups(returns, group_ids, num_kept=args.num_kept_per_group)
-        if method != "none" and not args.rollout_filter_include_zero:
+        if not args.rollout_filter_include_zero:
             is_kept = is_kept & has_variance[group_index]
         return is_kept, soft_weights
     rules: dict[str, tuple[SelectionMethod, Any]] = {

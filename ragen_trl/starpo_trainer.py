@@ -286,6 +286,8 @@ class StarPOTrainer(PlayingTrainer):
         An update is skipped, without touching weights or moments, where a rollout taught nothing;
         in the critic's warm-up, the policy's half of it is.
         """
+        # TRL logs by this mode, and a skipped update does not come to where transformers sets it.
+        model.train()
         begin = time.perf_counter()
         rollout_seconds = 0.0 if self._pending else self._start_iteration()
         batch = self._pending.popleft()
@@ -293,7 +295,6 @@ class StarPOTrainer(PlayingTrainer):
         if batch and not self._is_critic_warmup:
             loss = super().training_step(model, batch, num_items_in_batch)
         if batch and self.critic is not None:
-            model.train()
             self._append_metrics(self.critic.learn(batch))
         self._update_seconds += time.perf_counter() - begin - rollout_seconds
         if not self._pending:

@@ -1,11 +1,13 @@
 import json
 import math
+from types import SimpleNamespace
 
 import gymnasium as gym
 import pytest
 import torch
 
 from ragen_trl import StarPOTrainer
+from ragen_trl.engines import Reply
 from tests.fakes import ScriptedTextEnv, Step
 from tests.training import BANDIT, assert_same_tensors, train_logs
 
@@ -174,3 +176,13 @@ def test_engine_failure_names_engine_turn_and_rows_and_leaves_a_trainer_that_sav
     trainer.save_model()
     trainer.evaluate()
     assert (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_log_probabilities_that_vllm_does_not_report_are_not_numbers(make_trainer):
+    trainer = make_trainer()
+    trainer.use_vllm, trainer.vllm_generation = True, SimpleNamespace()
+    trainer._generate_single_turn = lambda *_: ([[5, 6], [7]], [[-0.5, None], [-1.0]])
+    first, second = trainer._generate_replies([[1], [2]], 3, 0.7)
+    assert (first.ids, second) == ([5, 6], Reply([7], [-1.0]))
+    assert first.logps[0] == -0.5
+    assert math.isnan(first.logps[1])

@@ -238,7 +238,7 @@ def test_filter_without_zeros_drops_them_by_variance_and_not_by_score():
     options = {"rollout_filter_score": "response_length", "ratio": 1.0}
     assert kept_groups(select(rollout, **options)) == [0, 1, 2]
     assert kept_groups(select(rollout, **options, rollout_filter_include_zero=False)) == [0, 2]
-    for name in ("soft", "within_group"):
+    for name in ("soft", "within_group", "none"):
         selection = select(
             rollout, rollout_filter=name, ratio=1.0, rollout_filter_include_zero=False
         )

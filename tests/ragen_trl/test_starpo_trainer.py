@@ -252,6 +252,20 @@ def test_rollout_without_variance_changes_nothing(make_trainer, estimator):
     assert_same_tensors(states[2], states[1], atol=0.0)
 
 
+def test_first_rollout_that_teaches_nothing_is_logged_like_any_other(make_trainer):
+    trainer = make_trainer(env=BANDIT, advantage_estimator="grpo")
+    # As models come from `from_pretrained`.
+    trainer.model.eval()
+    original = trainer._play
+    trainer._play = lambda *args, **kwargs: [
+        replace(t, turn_rewards=[0.15], format_penalties=[0.0], turns=t.turns[:1])
+        for t in original(*args, **kwargs)
+    ]
+    trainer.train()
+    (logs,) = train_logs(trainer)
+    assert logs["rollout/skipped_update"] == 1.0
+
+
 def test_refill_plays_new_start_states_and_stops(make_trainer, tmp_path):
     equal = {"low_arm_reward": 0.15, "high_arm_reward": 0.15, "high_arm_probability": 1.0}
     trainer = make_trainer(
