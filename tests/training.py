@@ -1,6 +1,7 @@
 """What tests of training share: environments, recorded gradients, comparisons."""
 
 import torch
+from peft import LoraConfig
 from transformers import TrainerCallback
 
 from ragen_trl import EnvSpec
@@ -51,3 +52,8 @@ def assert_same_tensors(left, right, *, atol):
     assert left.keys() == right.keys()
     for name in left:
         torch.testing.assert_close(left[name], right[name], rtol=1e-4, atol=atol, msg=name)
+
+
+def make_lora():
+    torch.manual_seed(0)
+    return LoraConfig(r=4, target_modules="all-linear", lora_dropout=0.3)

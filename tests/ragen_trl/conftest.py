@@ -52,3 +52,12 @@ def make_trainer(start, tmp_path):
         )
 
     return make
+
+
+@pytest.fixture
+def saved_start(start, tmp_path):
+    """The common start as a folder: TRL loads references from where the model came from."""
+    trained, tokenizer = start
+    trained.save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    return str(tmp_path / "base")

@@ -9,7 +9,6 @@ from peft import LoraConfig, get_peft_model
 
 from ragen_trl import EnvSpec, StarPOConfig
 from ragen_trl.config_choices import AdvantageEstimator
-from ragen_trl.critic import ADAPTER_NAME
 from ragen_trl.selection import select_trajectories
 from ragen_trl.update import build_micro_batches
 from tests.training import (
@@ -18,6 +17,7 @@ from tests.training import (
     KeepGradients,
     assert_same_tensors,
     copy_tensors,
+    make_lora,
     train_logs,
 )
 
@@ -319,157 +319,12 @@ def test_old_logps_of_the_rollout_are_used_when_asked(make_trainer):
         assert_same_tensors(recorded, recomputed, atol=1e-5)
 
 
-@pytest.fixture
-def saved_start(start, tmp_path):
-    """The common start as a folder: TRL loads references from where the model came from."""
-    trained, tokenizer = start
-    trained.save_pretrained(tmp_path / "base")
-    tokenizer.save_pretrained(tmp_path / "base")
-    return str(tmp_path / "base")
-
-
 def test_reference_model_is_used_only_with_beta(make_trainer, saved_start):
     trainer = make_trainer(model=saved_start, beta=0.1, max_steps=3)
     trainer.train()
     kl = [logs["kl"] for logs in train_logs(trainer)]
     assert kl[0] == pytest.approx(0.0, abs=1e-6)
     assert kl[2] > 1e-5
-
-
-@pytest.mark.parametrize("policy", ["whole", "new adapter", "trained adapter"])
-def test_kl_in_the_reward_lowers_the_critics_targets_by_k1(
-    policy, make_trainer, start, saved_start
-):
-    trained, _ = start
-    model, peft_config = saved_start, None
-    if policy == "new adapter":
-        peft_config = make_lora()
-    elif policy == "trained adapter":
-        base = type(trained)(trained.config)
-        base.load_state_dict(trained.state_dict())
-        model = get_peft_model(base, LoraConfig(target_modules="all-linear"))
-        for name, parameter in model.named_parameters():
-            if "lora_B" in name:
-                torch.nn.init.normal_(parameter, std=0.02)
-    trainer = make_trainer(
-        model=model, peft_config=peft_config, kl_in_reward_coef=0.5, learning_rate=1e-2, max_steps=2
-    )
-    assert trainer.beta == trainer.args.beta == 0.0
-    batches, compute_loss = [], trainer._compute_loss
-
-    def keep_batch(model, inputs):
-        batches.append(inputs)
-        return compute_loss(model, inputs)
-
-    trainer._compute_loss = keep_batch
-    trainer.train()
-    for batch, has_moved in zip(batches, (False, True), strict=True):
-        mask = batch["action_mask"]
-        k1 = (batch["old_per_token_logps"] - batch["ref_per_token_logps"])[mask]
-        # The reference is where the policy started, also where that is an adapter.
-        assert bool(k1.abs().max() > 1e-3) is has_moved
-        rewards = batch["rewards"].clone()
-        rewards[mask] -= 0.5 * k1
-        # With gamma = lambda = 1 the target is what is still to come.
-        to_come = rewards.flip(1).cumsum(1).flip(1)
-        torch.testing.assert_close(batch["returns"][mask], to_come[mask], rtol=1e-4, atol=1e-5)
-    assert "kl" in train_logs(trainer)[0]
-
-
-def make_lora():
-    torch.manual_seed(0)
-    return LoraConfig(r=4, target_modules="all-linear", lora_dropout=0.3)
-
-
-def test_lora_trains_policy_and_critic_adapters_and_not_the_base(make_trainer):
-    trainer = make_trainer(max_steps=3, learning_rate=1e-2, peft_config=make_lora())
-    assert trainer.critic.critic.own_backbone is None
-    parameters = dict(trainer.model.named_parameters())
-    parameters |= trainer.critic.critic.trained_parameters()
-    before = copy_tensors(parameters.items())
-    greedy_before = trainer.rollout(seeds=range(3), num_generations=1, temperature=0)
-    trainer.train()
-    for name, parameter in parameters.items():
-        is_trained = "lora_" in name or "value_head" in name
-        assert torch.equal(parameter, before[name]) is not is_trained, name
-    assert sum(f".{ADAPTER_NAME}." in name for name in parameters) > 10
-    assert max(logs["sampling_logp_difference"] for logs in train_logs(trainer)) < 1e-4
-    # The next rollout is played by the changed adapter: its log-probabilities moved.
-    greedy_after = trainer.rollout(seeds=range(3), num_generations=1, temperature=0)
-    assert greedy_before[0].prompt_ids == greedy_after[0].prompt_ids
-    assert greedy_before[0].logps[0] != pytest.approx(greedy_after[0].logps[0], abs=1e-6)
-
-
-def test_critic_changes_neither_what_the_policy_plays_nor_its_gradient(make_trainer):
-    # With grpo's advantages in place, a LoRA policy learns the same with a critic beside it.
-    collected = []
-    for estimator in ("grpo", "gae"):
-        gradients = KeepGradients(seed=3)
-        trainer = make_trainer(
-            callbacks=[gradients],
-            advantage_estimator=estimator,
-            peft_config=make_lora(),
-            max_steps=3,
-            critic_learning_rate=0.1,
-        )
-        compute_loss = trainer._compute_loss
-
-        def with_advantages_of_one(model, inputs, compute_loss=compute_loss):
-            ones = torch.where(inputs["action_mask"], 1.0, 0.0)
-            return compute_loss(model, {**inputs, "advantages": ones})
-
-        trainer._compute_loss = with_advantages_of_one
-        trainer.train()
-        collected.append(gradients.steps)
-    for without, beside in zip(*collected, strict=True):
-        assert_same_tensors(beside, without, atol=1e-6)
-
-
-def test_critic_warmup_trains_the_critic_alone(make_trainer):
-    trainer = make_trainer(max_steps=2, critic_warmup_steps=2, weight_decay=0.1)
-    policy = copy_tensors(trainer.model.named_parameters())
-    critic = copy_tensors(trainer.critic.critic.trained_parameters().items())
-    trainer.train()
-    assert_same_tensors(dict(trainer.model.named_parameters()), policy, atol=0.0)
-    moved = trainer.critic.critic.trained_parameters()
-    assert all(not torch.equal(moved[name], critic[name]) for name in critic)
-    for logs in train_logs(trainer):
-        assert logs["grad_norm"] == 0.0
-        assert logs["value_loss"] > 0.0
-        assert "policy_loss" not in logs
-    after = make_trainer(max_steps=3, critic_warmup_steps=2)
-    after.train()
-    assert ["policy_loss" in logs for logs in train_logs(after)] == [False, False, True]
-
-
-def test_critic_learning_rate_has_its_own_schedule(make_trainer):
-    trainer = make_trainer(
-        max_steps=4,
-        learning_rate=1e-4,
-        lr_scheduler_type="constant",
-        critic_learning_rate=4e-3,
-        critic_lr_scheduler_type="linear",
-    )
-    trainer.train()
-    logs = train_logs(trainer)
-    assert [x["critic/learning_rate"] for x in logs] == pytest.approx([4e-3, 3e-3, 2e-3, 1e-3])
-    assert {x["learning_rate"] for x in logs} == {1e-4}
-    (default,) = make_trainer(learning_rate=2e-5).critic.optimizer.param_groups
-    assert default["lr"] == pytest.approx(2e-4)
-
-
-def test_bfloat16_autocast_trains_policy_and_critic(make_trainer):
-    trainer = make_trainer(bf16=True, use_cpu=True, max_steps=2)
-    critic = trainer.critic.critic
-    seen = []
-    critic.value_head.register_forward_hook(lambda m, i, o: seen.append((i[0].dtype, o.dtype)))
-    critic.own_backbone.layers[0].mlp.up_proj.register_forward_hook(
-        lambda m, i, o: seen.append(o.dtype)
-    )
-    trainer.train()
-    # The backbone runs in half precision, the head that makes the number does not.
-    assert set(seen) == {torch.bfloat16, (torch.float32, torch.float32)}
-    assert all(math.isfinite(logs["value_loss"]) for logs in train_logs(trainer))
 
 
 def test_model_without_trainable_parameters_is_refused(make_trainer, start):
@@ -515,14 +370,6 @@ def test_resumed_training_equals_uninterrupted_training(
         for run in ("whole", "parts")
     ]
     assert lines[0] == lines[1]
-
-
-def test_resume_with_a_critic_needs_one_in_the_checkpoint(make_trainer):
-    options = {"save_strategy": "steps", "save_steps": 1}
-    make_trainer(advantage_estimator="grpo", **options).train()
-    trainer = make_trainer(max_steps=2, **options)
-    with pytest.raises(FileNotFoundError, match="must hold a critic"):
-        trainer.train(resume_from_checkpoint=True)
 
 
 def test_saved_model_loads_and_plays_the_same(make_trainer, tmp_path):
