@@ -6,7 +6,8 @@
 Both engines drive the same random weights in one process and take turns. An episode has a prompt of
 220 tokens, replies of 16 and messages of 70; replies do not end early, so that both sample equally many
 tokens. Printed are medians of sampled tokens per second, their ratio, the seconds of the first and the
-last turn (flat for an engine that reads nothing twice), and the memory of the cache.
+last turn (attention over what was said grows for both; reading it anew is the reference's alone), and the
+memory of the cache.
 """
 
 import argparse
@@ -59,6 +60,7 @@ def make_engines(model: Any) -> dict[str, Engine]:
             max_new_tokens=most,
             do_sample=True,
             temperature=1.0,
+            top_k=0,
             pad_token_id=0,
             disable_compile=True,
         )
