@@ -52,6 +52,12 @@ _NOT_NEGATIVE = (
 )
 # Those of them that may be left open.
 _DERIVED_NUMBERS = ("epsilon_high", "critic_learning_rate")
+_CRITIC_OPTIONS = (
+    "critic_learning_rate",
+    "critic_lr_scheduler_type",
+    "critic_warmup_steps",
+    "critic_model_name_or_path",
+)
 # Those of TRL's losses that are weights of PPO's clipped loss.
 LOSS_TYPES = ("dapo", "grpo", "dr_grpo")
 _SHARES = ("gamma", "gae_lambda", "turn_gamma")
@@ -110,6 +116,11 @@ def _check_numbers(config: Any) -> None:
         raise ValueError(
             f"`value_clip_range` must be positive, got {config.value_clip_range}. Use a large "
             "number to switch the clip off."
+        )
+    if not 0 <= _number("validation_share", config.validation_share) < 1:
+        raise ValueError(
+            f"`validation_share` must be in [0, 1), got {config.validation_share}. Use 0 to play "
+            "seeds as they come."
         )
     if not 0 < _number("rollout_filter_ratio", config.rollout_filter_ratio) <= 1:
         raise ValueError(
@@ -170,6 +181,7 @@ def check_combinations(config: Any) -> None:
             f"`kl_in_reward_coef` must be 0 with `advantage_estimator={estimator!r}`, which has no "
             f"token rewards, got {config.kl_in_reward_coef}. Use `beta`, the KL term of the loss."
         )
+    _check_critic_options(config)
     has_turn_rewards = config.has_critic or estimator in ("gigpo", "rebn")
     if config.turn_rewards and not has_turn_rewards:
         raise ValueError(
@@ -197,8 +209,27 @@ def check_combinations(config: Any) -> None:
         )
 
 
+def _check_critic_options(config: Any) -> None:
+    path = config.critic_model_name_or_path
+    if not isinstance(path, str | None):
+        raise TypeError(f"`critic_model_name_or_path` must be an id or a folder, got {path!r}.")
+    for name in _CRITIC_OPTIONS:
+        if getattr(config, name) and not config.has_critic:
+            raise ValueError(
+                f"`{name}` must be left unset with `advantage_estimator="
+                f"{config.advantage_estimator!r}`, which has no critic, got {getattr(config, name)!r}."
+            )
+    if config.critic_warmup_steps >= config.max_steps:
+        raise ValueError(
+            f"`critic_warmup_steps` ({config.critic_warmup_steps}) must be less than `max_steps` "
+            f"({config.max_steps}), or the policy never learns."
+        )
+
+
 def check_seeds(config: Any) -> None:
-    """Refuse seeds with which a start state could be both trained on and evaluated."""
+    """Refuse seeds that could be both trained on and evaluated; a split has them apart already."""
+    if config.validation_share:
+        return
     first_eval, last_eval = config.eval_seed, config.eval_seed + config.eval_episodes - 1
     if first_eval <= config.train_seed <= last_eval:
         raise ValueError(

@@ -1,8 +1,7 @@
-"""Which environments are played: specifications, pools of instances, and who plays next."""
+"""Which environments are played: specifications and pools of instances."""
 
-import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any
@@ -11,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from ragen_envs import AgentTurns
+from ragen_envs.curriculum import Curriculum
 from ragen_envs.text_env import DYNAMICS_SEED
 
 EnvFactory = Callable[..., gym.Env[Any, Any]]
@@ -25,12 +25,17 @@ class EnvSpec:
         weight: Share of the groups, relative to the other environments of the mixture.
         kwargs: Keyword arguments of `gymnasium.make` or of the callable.
         agent_turns: Arguments of `AgentTurns` that differ from the trainer's configuration.
+        curriculum: Moves the range of solution lengths in training, by the success of what was
+            played; evaluation plays the range of `kwargs`. Needs an environment whose `reset` knows
+            the options `min_solution_length` and `max_solution_length`. It changes as training goes
+            on, so give each trainer its own.
     """
 
     id_or_factory: str | EnvFactory
     weight: float = 1.0
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     agent_turns: Mapping[str, Any] = field(default_factory=dict)
+    curriculum: Curriculum | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.id_or_factory, str) or callable(self.id_or_factory)):
@@ -47,6 +52,11 @@ class EnvSpec:
             raise ValueError(
                 f"`weight` must be positive and finite, got {self.weight} for "
                 f"{self.id_or_factory!r}. Leave the environment out instead."
+            )
+        if not isinstance(self.curriculum, Curriculum | None):
+            raise TypeError(
+                f"`curriculum` must be a `ragen_envs.curriculum.Curriculum`, got {self.curriculum!r} "
+                f"for {self.id_or_factory!r}."
             )
 
 
@@ -158,24 +168,6 @@ def make_eval_pools(
     return {pool.name: pool for pool in pools}
 
 
-def deal_groups(weights: Sequence[float]) -> Iterator[int]:
-    """Say which environment plays group 0, 1, 2, ...; endless and without chance.
-
-    After n groups, every environment has played its share of n to within one group. Equal weights
-    give plain round-robin. This is the quota method of Balinski and Young (1975): of those that
-    have not reached their share yet, the one whose next group is due first.
-    """
-    shares = np.asarray(weights, dtype=np.float64) / np.sum(weights)
-    dealt = np.zeros(len(shares))
-    for num_dealt in itertools.count(1):
-        # Rounded so that equal shares stay equal whatever the floating-point sums.
-        is_behind = np.round(shares * num_dealt - dealt, 9) > 0
-        due = np.round((dealt + 1) / shares, 9)
-        index = int(np.where(is_behind, due, np.inf).argmin())
-        dealt[index] += 1
-        yield index
-
-
 def reset_options(env: AgentTurns, seed: int, member: int) -> dict[str, Any] | None:
     """Return the options that give one member of a group its own luck after the common start.
 
@@ -189,27 +181,3 @@ def reset_options(env: AgentTurns, seed: int, member: int) -> dict[str, Any] | N
     if not knows_option:
         return None
     return {DYNAMICS_SEED: int(np.random.SeedSequence([seed, member]).generate_state(1)[0])}
-
-
-class GroupDealer:
-    """Hands out groups: which environment each plays and from which seed; never the same twice.
-
-    Attributes:
-        num_dealt: Groups handed out so far; all that a checkpoint needs.
-    """
-
-    def __init__(self, weights: Sequence[float], *, first_seed: int) -> None:
-        self._weights = list(weights)
-        self._first_seed = first_seed
-        self.resume(0)
-
-    def resume(self, num_dealt: int) -> None:
-        """Go on after `num_dealt` groups."""
-        self.num_dealt = num_dealt
-        self._order = itertools.islice(deal_groups(self._weights), num_dealt, None)
-
-    def deal(self, count: int) -> list[tuple[int, int]]:
-        """Return (index of the environment, seed) of the next `count` groups."""
-        first = self._first_seed + self.num_dealt
-        self.num_dealt += count
-        return [(next(self._order), first + i) for i in range(count)]

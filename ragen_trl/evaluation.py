@@ -1,6 +1,7 @@
 """What an evaluation is read against: random play, the optimum, and the table of all of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from ragen_envs import AgentTurns, BanditEnv, FrozenLakeEnv, SokobanEnv, optimal_success
 from ragen_envs.baselines import play_random
 from ragen_trl.environments import EnvPool
+from ragen_trl.start_states import validation_seeds
 from ragen_trl.statistics import wilson_interval
 
 
@@ -53,12 +55,27 @@ class EvaluationPanel:
 
     Args:
         pools: Environments by the name that the logs use.
-        seeds: Seeds of the start states, the same for every environment.
+        first_seed: Seeds of start states are taken from here on.
+        num_seeds: Start states per environment.
+        validation_share: See `ragen_trl.start_states.validation_seeds`.
     """
 
-    def __init__(self, pools: Mapping[str, EnvPool], seeds: range) -> None:
+    def __init__(
+        self,
+        pools: Mapping[str, EnvPool],
+        *,
+        first_seed: int,
+        num_seeds: int,
+        validation_share: float,
+    ) -> None:
         self.pools = dict(pools)
-        self.seeds = seeds
+        self._choose_seeds = partial(
+            validation_seeds,
+            first_seed=first_seed,
+            num_seeds=num_seeds,
+            validation_share=validation_share,
+        )
+        self._seeds: dict[str, tuple[int, ...]] = {}
         self._optimal_success: dict[str, float | None] = {}
 
     @property
@@ -66,17 +83,23 @@ class EvaluationPanel:
         """Names of the environments."""
         return list(self.pools)
 
+    def seeds(self, name: str) -> tuple[int, ...]:
+        """Return the seeds that an environment is played from; chosen once."""
+        if name not in self._seeds:
+            self._seeds[name] = self._choose_seeds(self.pools[name])
+        return self._seeds[name]
+
     def optimal_success(self, name: str) -> float | None:
         """Return the best reachable success rate; computed once. See `mean_optimal_success`."""
         if name not in self._optimal_success:
             env = self.pools[name].take(1)[0]
-            self._optimal_success[name] = mean_optimal_success(env, self.seeds)
+            self._optimal_success[name] = mean_optimal_success(env, self.seeds(name))
         return self._optimal_success[name]
 
     def random_success(self, name: str) -> Rate:
         """Measure uniformly random legal actions."""
         env = self.pools[name].take(1)[0]
-        return Rate.of([result.success for result in play_random(env, seeds=self.seeds)])
+        return Rate.of([result.success for result in play_random(env, seeds=self.seeds(name))])
 
 
 def format_table(columns: Mapping[str, Mapping[str, Rate | float | None]]) -> str:

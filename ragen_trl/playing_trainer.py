@@ -23,7 +23,7 @@ from ragen_trl.engines import (
     Reply,
     SamplingRules,
 )
-from ragen_trl.environments import EnvLike, EnvPool, make_eval_pools, make_pools
+from ragen_trl.environments import EnvLike, make_eval_pools, make_pools
 from ragen_trl.evaluation import EvaluationPanel
 from ragen_trl.generation import sample_replies
 from ragen_trl.loading import load_tokenizer
@@ -32,6 +32,7 @@ from ragen_trl.progress import RolloutBar
 from ragen_trl.records import write_trajectories
 from ragen_trl.rollout import RolloutTimer, TokenLimits, play_episodes, start_episodes
 from ragen_trl.starpo_config import StarPOConfig
+from ragen_trl.start_states import GroupStart
 from ragen_trl.trainer_checks import (
     check_rollout_arguments,
     check_trainer,
@@ -67,7 +68,9 @@ class PlayingTrainer(GRPOTrainer):
         self._pools = make_pools(env, args.agent_turns)
         self.eval_panel = EvaluationPanel(
             make_eval_pools(eval_env, self._pools, args.agent_turns),
-            range(args.eval_seed, args.eval_seed + args.eval_episodes),
+            first_seed=args.eval_seed,
+            num_seeds=args.eval_episodes,
+            validation_share=args.validation_share,
         )
         if processing_class is None and isinstance(model, str):
             processing_class = load_tokenizer(model)
@@ -116,7 +119,7 @@ class PlayingTrainer(GRPOTrainer):
         """
         check_rollout_arguments(seeds, num_generations, temperature)
         pools = self._pools if env is None else make_pools(env, self.args.agent_turns)
-        groups = [(pools[i % len(pools)], seed) for i, seed in enumerate(seeds)]
+        groups = [GroupStart(pools[i % len(pools)], seed) for i, seed in enumerate(seeds)]
         return self._play(groups, num_generations=num_generations, temperature=temperature)
 
     def evaluate(
@@ -149,7 +152,7 @@ class PlayingTrainer(GRPOTrainer):
 
     def _play(
         self,
-        groups: Sequence[tuple[EnvPool, int]],
+        groups: Sequence[GroupStart],
         *,
         num_generations: int,
         temperature: float,
@@ -158,8 +161,8 @@ class PlayingTrainer(GRPOTrainer):
     ) -> list[Trajectory]:
         """Play all groups, shared evenly between the processes; every process gets all episodes."""
         episodes = [
-            (pool, seed, group_id, member)
-            for group_id, (pool, seed) in enumerate(groups)
+            (start, group_id, member)
+            for group_id, start in enumerate(groups)
             for member in range(num_generations)
         ]
         share = split_evenly(len(episodes), self.accelerator.num_processes)
@@ -253,7 +256,7 @@ class PlayingTrainer(GRPOTrainer):
         with torch.random.fork_rng():
             torch.manual_seed(args.eval_seed + self.accelerator.process_index)
             trajectories = self._play(
-                [(panel.pools[name], seed) for seed in panel.seeds],
+                [GroupStart(panel.pools[name], seed) for seed in panel.seeds(name)],
                 num_generations=self.num_generations_eval,
                 temperature=args.eval_temperature,
                 wave_size=args.per_device_eval_batch_size,

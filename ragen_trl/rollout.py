@@ -2,14 +2,15 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ragen_envs import AgentTurns
 from ragen_trl.chat import ChatCodec
 from ragen_trl.engines import Engine, Reply
-from ragen_trl.environments import EnvPool, reset_options
+from ragen_trl.environments import reset_options
+from ragen_trl.start_states import GroupStart
 from ragen_trl.trajectory import Trajectory, Turn
 
 
@@ -23,6 +24,7 @@ class EpisodeStart:
         seed: Seed of the start state, shared by the group.
         group_id: Index of the group in the rollout.
         member: Index of the episode in its group; decides the luck after the start.
+        options: Further options of `reset`.
     """
 
     env: AgentTurns
@@ -30,19 +32,20 @@ class EpisodeStart:
     seed: int
     group_id: int
     member: int
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def start_episodes(episodes: Sequence[tuple[EnvPool, int, int, int]]) -> list[EpisodeStart]:
+def start_episodes(episodes: Sequence[tuple[GroupStart, int, int]]) -> list[EpisodeStart]:
     """Give every episode an environment of its own.
 
     Args:
-        episodes: Pool, seed, group and member of each.
+        episodes: Start of the group, index of the group, and member of each.
     """
-    counts = Counter(pool for pool, *_ in episodes)
+    counts = Counter(start.pool for start, *_ in episodes)
     free = {pool: iter(pool.take(count)) for pool, count in counts.items()}
     return [
-        EpisodeStart(next(free[pool]), pool.name, seed, group_id, member)
-        for pool, seed, group_id, member in episodes
+        EpisodeStart(next(free[pool]), pool.name, seed, group_id, member, options)
+        for (pool, seed, options), group_id, member in episodes
     ]
 
 
@@ -208,8 +211,9 @@ def play_episodes(
 def _begin(episode: _Episode, timer: RolloutTimer) -> None:
     start, begin = episode.start, time.perf_counter()
     try:
+        luck = reset_options(start.env, start.seed, start.member) or {}
         episode.observation, info = start.env.reset(
-            seed=start.seed, options=reset_options(start.env, start.seed, start.member)
+            seed=start.seed, options={**start.options, **luck} or None
         )
     except Exception as error:
         raise _environment_error(start, "reset", error) from error

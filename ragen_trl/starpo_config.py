@@ -2,10 +2,9 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from trl import GRPOConfig
 
 from ragen_trl.config_checks import check_combinations, check_seeds, check_types_and_ranges
 from ragen_trl.config_choices import (
@@ -16,6 +15,7 @@ from ragen_trl.config_choices import (
 )
 from ragen_trl.functional import select_groups
 from ragen_trl.inherited_options import check_inherited_options
+from ragen_trl.playing_config import PlayingConfig
 
 
 class _Derived(int):
@@ -23,7 +23,7 @@ class _Derived(int):
 
 
 @dataclass
-class StarPOConfig(GRPOConfig):
+class StarPOConfig(PlayingConfig):
     r"""Configuration of [`StarPOTrainer`]: everything of [`~trl.GRPOConfig`] and the following.
 
     The defaults are StarPO-S with the settings of RAGEN (arXiv:2504.20073): PPO with a critic, a
@@ -49,11 +49,13 @@ class StarPOConfig(GRPOConfig):
         format_penalty (`float`, *optional*, defaults to `-0.1`):
             Added to the return once per turn whose reply is malformed or holds an illegal action.
         train_seed (`int`, *optional*, defaults to `10000`):
-            Seed of the first training start state; the next groups follow.
+            Seed from which training start states are taken, in ascending order.
         eval_seed (`int`, *optional*, defaults to `123`):
-            Seed of the first evaluation start state; the others follow.
+            Seed from which evaluation start states are taken, in ascending order.
         eval_episodes (`int`, *optional*, defaults to `256`):
             Start states per evaluation and environment.
+        validation_share (`float`, *optional*, defaults to `0.1`):
+            Share of the levels that training never plays, rotated or mirrored neither; 0 takes seeds as they come. See `ragen_envs.splits`.
         eval_temperature (`float`, *optional*, defaults to `0.5`):
             Sampling temperature in evaluation; 0 takes the most probable token.
 
@@ -149,8 +151,6 @@ class StarPOConfig(GRPOConfig):
     > - `max_completion_length`: taken from `max_new_tokens_per_turn`.
     """
 
-    _VALID_DICT_FIELDS = GRPOConfig._VALID_DICT_FIELDS
-
     # Changed defaults
     max_steps: int = field(
         default=200, metadata={"help": "Number of optimizer updates; must be positive."}
@@ -183,86 +183,6 @@ class StarPOConfig(GRPOConfig):
     )
     num_generations: int = field(
         default=16, metadata={"help": "Episodes per start state (N in the paper)."}
-    )
-
-    # Environment
-    num_env_groups: int = field(
-        default=8,
-        metadata={
-            "help": "Start states per rollout (P in the paper); each is one group of `num_generations` episodes."
-        },
-    )
-    max_turns: int = field(default=5, metadata={"help": "Replies per episode."})
-    max_actions_per_turn: int = field(
-        default=5,
-        metadata={"help": "Actions executed per reply; further ones are cut without penalty."},
-    )
-    max_actions_per_episode: int = field(
-        default=10, metadata={"help": "Actions executed per episode."}
-    )
-    action_separator: str = field(
-        default="||", metadata={"help": "Text between two actions of one reply."}
-    )
-    enable_think: bool = field(
-        default=True,
-        metadata={"help": "Whether a reply must hold a closed think block before its answer."},
-    )
-    format_penalty: float = field(
-        default=-0.1,
-        metadata={
-            "help": "Added to the return once per turn whose reply is malformed or holds an illegal action."
-        },
-    )
-    train_seed: int = field(
-        default=10_000,
-        metadata={"help": "Seed of the first training start state; the next groups follow."},
-    )
-    eval_seed: int = field(
-        default=123,
-        metadata={"help": "Seed of the first evaluation start state; the others follow."},
-    )
-    eval_episodes: int = field(
-        default=256, metadata={"help": "Start states per evaluation and environment."}
-    )
-    eval_temperature: float = field(
-        default=0.5,
-        metadata={"help": "Sampling temperature in evaluation; 0 takes the most probable token."},
-    )
-
-    # Rollout
-    max_new_tokens_per_turn: int = field(
-        default=400,
-        metadata={"help": "Tokens of one reply; a longer reply is cut and counts as it stands."},
-    )
-    max_trajectory_tokens: int = field(
-        default=3600,
-        metadata={
-            "help": "Tokens of one episode, prompt included; where they run out the episode is truncated."
-        },
-    )
-    rollout_engine: Literal["transformers", "reference"] = field(
-        default="transformers",
-        metadata={
-            "help": "What writes the replies: `transformers` keeps its cache across turns, `reference` reads everything anew in every turn."
-        },
-    )
-    rollout_row_budget: int | None = field(
-        default=None,
-        metadata={
-            "help": "Most episodes played side by side per process, which bounds the memory of the cache; all when not given."
-        },
-    )
-    stop_at_answer: bool = field(
-        default=False,
-        metadata={
-            "help": "Whether a reply ends where its answer closes, instead of at its end-of-turn token."
-        },
-    )
-    log_trajectories: bool = field(
-        default=True,
-        metadata={
-            "help": "Whether to write every episode as a JSON line under `<output_dir>/trajectories`."
-        },
     )
 
     # Advantage
@@ -466,18 +386,6 @@ class StarPOConfig(GRPOConfig):
             f"{up_to}{updates} update(s) per rollout of at most {self.update_batch_size} episodes; "
             f"{self.max_steps} updates in all."
         )
-
-    @property
-    def agent_turns(self) -> dict[str, Any]:
-        """The arguments of `ragen_envs.AgentTurns` that this configuration stands for."""
-        return {
-            "max_turns": self.max_turns,
-            "max_actions_per_turn": self.max_actions_per_turn,
-            "max_actions_per_episode": self.max_actions_per_episode,
-            "separator": self.action_separator,
-            "think": self.enable_think,
-            "format_penalty": self.format_penalty,
-        }
 
     def _derive_generation_batch(self) -> None:
         # TRL wants a generation batch that is a multiple of the micro-batch and of the group, and

@@ -17,7 +17,7 @@ from ragen_trl.collation import plan_updates
 from ragen_trl.completions import Part, can_share_prompts, run_completions
 from ragen_trl.critic import build_critic
 from ragen_trl.critic_learner import CriticLearner
-from ragen_trl.environments import EnvLike, GroupDealer
+from ragen_trl.environments import EnvLike
 from ragen_trl.functional import importance_weights
 from ragen_trl.metrics import peak_memory, rollout_metrics
 from ragen_trl.playing_trainer import PlayingTrainer
@@ -26,6 +26,7 @@ from ragen_trl.refill import refill
 from ragen_trl.rollout import RolloutTimer
 from ragen_trl.selection import Selection, select_trajectories
 from ragen_trl.starpo_config import StarPOConfig
+from ragen_trl.start_states import GroupDealer
 from ragen_trl.token_advantages import add_token_advantages
 from ragen_trl.trainer_checks import warn_about_dead_groups
 from ragen_trl.trajectory import Trajectory
@@ -102,7 +103,9 @@ class StarPOTrainer(PlayingTrainer):
             optimizers=optimizers,
         )
         self._dealer = GroupDealer(
-            [pool.spec.weight for pool in self._pools], first_seed=self.args.train_seed
+            self._pools,
+            first_seed=self.args.train_seed,
+            validation_share=self.args.validation_share,
         )
         self.critic = self._make_critic() if self.args.has_critic else None
         self._pending: deque[dict[str, Tensor]] = deque()
@@ -145,9 +148,8 @@ class StarPOTrainer(PlayingTrainer):
         args, begin, timer = self.args, time.perf_counter(), RolloutTimer()
 
         def play(num_groups: int) -> list[Trajectory]:
-            groups = self._dealer.deal(num_groups)
             return self._play(
-                [(self._pools[index], seed) for index, seed in groups],
+                self._dealer.deal(num_groups),
                 num_generations=args.num_generations,
                 temperature=args.temperature,
                 timer=timer,
@@ -162,6 +164,7 @@ class StarPOTrainer(PlayingTrainer):
         seconds = time.perf_counter() - begin
         selection = select_trajectories(trajectories, args)
         self._append_metrics({"time/filter": time.perf_counter() - begin - seconds})
+        self._append_metrics(self._dealer.update_curricula(played))
         self._log_rollout(played, selection, seconds, timer)
         begin = time.perf_counter()
         self._queue_updates(selection)
@@ -365,7 +368,7 @@ class StarPOTrainer(PlayingTrainer):
         torch.save(list(self._pending), folder / self._pending_file)
         if self.args.should_save:
             state = {
-                "num_groups_dealt": self._dealer.num_dealt,
+                "dealer": self._dealer.state_dict(),
                 "iteration": self._iteration,
                 "num_processes": self.accelerator.num_processes,
             }
@@ -378,7 +381,7 @@ class StarPOTrainer(PlayingTrainer):
         if checkpoint is None or not (path := Path(checkpoint) / STATE_FILE).exists():
             return
         state = json.loads(path.read_text(encoding="utf-8"))
-        self._dealer.resume(state["num_groups_dealt"])
+        self._dealer.load_state_dict(state["dealer"])
         self._iteration = state["iteration"]
         self._pending.clear()
         # Batches are dealt to processes; another number of them starts with a new rollout.

@@ -8,6 +8,7 @@ from ragen_trl.chat import ChatCodec
 from ragen_trl.engines import ReferenceEngine, Reply
 from ragen_trl.environments import EnvPool, EnvSpec
 from ragen_trl.rollout import EpisodeStart, TokenLimits, play_episodes, start_episodes
+from ragen_trl.start_states import GroupStart
 from tests.fakes import ScriptedTextEnv
 
 WIDE = TokenLimits(max_new_tokens_per_turn=10**6, max_trajectory_tokens=10**6)
@@ -67,7 +68,11 @@ def play_groups(make_env, policy, tokenizer, *, seeds, num_generations, **agent_
     """Play one group per seed in environments of one pool."""
     pool = EnvPool(EnvSpec(make_env), agent_turns)
     starts = start_episodes(
-        [(pool, seed, g, m) for g, seed in enumerate(seeds) for m in range(num_generations)]
+        [
+            (GroupStart(pool, seed), g, m)
+            for g, seed in enumerate(seeds)
+            for m in range(num_generations)
+        ]
     )
     return play(starts, policy, tokenizer)
 

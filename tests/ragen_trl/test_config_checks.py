@@ -36,6 +36,7 @@ def make(tmp_path, **options):
         ("gamma", True),
         ("critic_warmup_steps", 1.5),
         ("critic_learning_rate", "1e-5"),
+        ("critic_model_name_or_path", 7),
         ("rollout_refill_tries", True),
         # Only what TRL or the critic can derive may be left open.
         ("beta", None),
@@ -199,6 +200,26 @@ def test_percentiles_that_are_no_pair_of_numbers_are_refused(tmp_path, percentil
             {"rollout_filter": "min_p", "rollout_filter_score": "reward_sum"},
             "`rollout_filter_score` must not be negative for `rollout_filter='min_p'`",
         ),
+        (
+            {"advantage_estimator": "grpo", "critic_warmup_steps": 3},
+            "`critic_warmup_steps` must be left unset with .*'grpo'.*, got 3",
+        ),
+        (
+            {"advantage_estimator": "rloo", "critic_learning_rate": 1e-4},
+            "`critic_learning_rate` must be left unset with .*'rloo'",
+        ),
+        (
+            {"advantage_estimator": "grpo", "critic_model_name_or_path": "m"},
+            "`critic_model_name_or_path` must be left unset",
+        ),
+        (
+            {"advantage_estimator": "grpo", "critic_lr_scheduler_type": "cosine"},
+            "`critic_lr_scheduler_type` must be left unset",
+        ),
+        (
+            {"critic_warmup_steps": 5, "max_steps": 5},
+            r"`critic_warmup_steps` \(5\) must be less than `max_steps` \(5\)",
+        ),
     ],
 )
 def test_options_that_exclude_each_other_are_refused(tmp_path, options, message):
@@ -211,6 +232,7 @@ def test_options_that_exclude_each_other_are_refused(tmp_path, options, message)
     [
         {"loss_type": "grpo"},
         {"loss_type": "dr_grpo"},
+        {"critic_warmup_steps": 4, "max_steps": 5},
         {"turn_rewards": True, "advantage_estimator": "rebn"},
         {"turn_rewards": True, "advantage_estimator": "gigpo"},
         {"kl_in_reward_coef": 0.001, "advantage_estimator": "bi_level_gae"},
@@ -230,7 +252,7 @@ def test_options_that_go_together_are_accepted(tmp_path, options):
 
 def test_refills_count_among_the_seeds_that_training_can_use(tmp_path):
     options = {"train_seed": 0, "eval_seed": 60, "eval_episodes": 5}
-    options |= {"max_steps": 5, "num_env_groups": 4}
+    options |= {"max_steps": 5, "num_env_groups": 4, "validation_share": 0}
     assert make(tmp_path, **options, rollout_refill_tries=2).rollout_refill_tries == 2
     with pytest.raises(ValueError, match=r"`eval_seed` \(60\) must lie .* \(up to 79\)"):
         make(tmp_path, **options, rollout_refill_tries=3)

@@ -1,4 +1,3 @@
-import itertools
 import math
 import os
 import subprocess
@@ -6,15 +5,11 @@ import sys
 
 import gymnasium as gym
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ragen_envs import AgentTurns, from_gym
 from ragen_trl.environments import (
     EnvPool,
     EnvSpec,
-    GroupDealer,
-    deal_groups,
     make_eval_pools,
     make_pools,
     reset_options,
@@ -153,75 +148,6 @@ def test_pool_name_is_the_id_where_there_is_one(env, name):
 def test_make_pools_equal_names_are_numbered_from_the_second_on():
     pools = make_pools([LAKE, BANDIT, EnvSpec(LAKE, kwargs={"is_slippery": False}), LAKE], {})
     assert [pool.name for pool in pools] == [LAKE, BANDIT, f"{LAKE}#2", f"{LAKE}#3"]
-
-
-# --- Dealing ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("weights", "first"),
-    [
-        # Equal weights, written in ways whose floating-point sums differ.
-        ([1, 1, 1], [0, 1, 2, 0, 1, 2, 0, 1, 2]),
-        ([0.1, 0.1, 0.1], [0, 1, 2, 0, 1, 2, 0, 1, 2]),
-        ([1 / 7] * 7, [0, 1, 2, 3, 4, 5, 6, 0, 1]),
-        ([5], [0, 0, 0]),
-        # Half of the groups, never twice in a row.
-        ([3, 1, 1, 1], [0, 1, 0, 2, 0, 3, 0, 1, 0]),
-    ],
-)
-def test_deal_groups_order_of_the_first_groups(weights, first):
-    assert list(itertools.islice(deal_groups(weights), len(first))) == first
-
-
-@pytest.mark.parametrize(
-    "weights",
-    [
-        [6, 3, 2, 1],
-        [1, 1000],
-        # Dealing to the one that lags most would give the heavy one a group too many here.
-        [1] * 20 + [5] * 4 + [19],
-    ],
-)
-def test_deal_groups_shares_are_exact_after_every_whole_round(weights):
-    total = sum(weights)
-    dealt = list(itertools.islice(deal_groups(weights), 3 * total))
-    for rounds in (1, 2, 3):
-        counts = [dealt[: rounds * total].count(i) for i in range(len(weights))]
-        assert counts == [rounds * weight for weight in weights]
-    assert_shares_within_one_group(weights, dealt)
-
-
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=12))
-def test_deal_groups_shares_are_within_one_group_at_all_times(weights):
-    assert_shares_within_one_group(weights, list(itertools.islice(deal_groups(weights), 100)))
-
-
-def assert_shares_within_one_group(weights, dealt):
-    counts = [0] * len(weights)
-    for num_dealt, index in enumerate(dealt, start=1):
-        counts[index] += 1
-        for count, weight in zip(counts, weights, strict=True):
-            # In whole numbers, so that the bound is exact.
-            assert abs(count * sum(weights) - weight * num_dealt) < sum(weights)
-
-
-def test_group_dealer_seeds_are_consecutive_and_never_repeat():
-    dealer = GroupDealer([1, 2], first_seed=70)
-    groups = dealer.deal(3) + dealer.deal(1) + dealer.deal(5)
-    assert [seed for _, seed in groups] == list(range(70, 79))
-    assert dealer.num_dealt == 9
-
-
-@pytest.mark.parametrize("num_dealt", [0, 1, 4, 7, 23])
-def test_group_dealer_resume_goes_on_identically(num_dealt):
-    weights = [3, 1, 2.5]
-    whole = GroupDealer(weights, first_seed=10).deal(40)
-    resumed = GroupDealer(weights, first_seed=10)
-    resumed.deal(3)
-    resumed.resume(num_dealt)
-    assert resumed.deal(10) + resumed.deal(5) == whole[num_dealt : num_dealt + 15]
-    assert resumed.num_dealt == num_dealt + 15
 
 
 # --- Luck within a group ----------------------------------------------------------------------

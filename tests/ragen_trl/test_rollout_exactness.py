@@ -12,6 +12,7 @@ from ragen_trl.engines import ReferenceEngine
 from ragen_trl.environments import EnvSpec, make_pools
 from ragen_trl.generation import sample_replies
 from ragen_trl.rollout import TokenLimits, play_episodes, start_episodes
+from ragen_trl.start_states import GroupStart
 from tests.rollouts import make_codec
 
 TEMPERATURE = 1.3
@@ -51,7 +52,9 @@ def trajectories(policy, tiny_tokenizer):
 
     pools = make_pools(ENVS, {"max_turns": NUM_TURNS})
     return play_episodes(
-        start_episodes([(pool, 20, g, m) for g, pool in enumerate(pools) for m in range(4)]),
+        start_episodes(
+            [(GroupStart(pool, 20), g, m) for g, pool in enumerate(pools) for m in range(4)]
+        ),
         engine=ReferenceEngine(generate),
         chat=make_codec(tiny_tokenizer),
         limits=TokenLimits(LIMIT, 4096),

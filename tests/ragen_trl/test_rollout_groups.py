@@ -5,6 +5,7 @@ import pytest
 from ragen_envs import BanditEnv, FrozenLakeEnv
 from ragen_trl.environments import EnvPool, EnvSpec
 from ragen_trl.rollout import start_episodes
+from ragen_trl.start_states import GroupStart
 from tests.fakes import ScriptedTextEnv, reply
 from tests.rollouts import ScriptedPolicy, make_codec, play_groups
 
@@ -124,7 +125,7 @@ def test_every_episode_has_one_reset_in_an_environment_of_its_own(tiny_tokenizer
 
 def test_start_episodes_deals_no_environment_twice_and_makes_no_more_than_needed():
     pools = [EnvPool(EnvSpec(BanditEnv), {}), EnvPool(EnvSpec(FrozenLakeEnv), {})]
-    episodes = [(pools[i % 2], i, i, 0) for i in range(7)]
+    episodes = [(GroupStart(pools[i % 2], i), i, 0) for i in range(7)]
     for _ in range(2):  # a second rollout uses the same instances
         starts = start_episodes(episodes)
         assert len({id(start.env) for start in starts}) == 7

@@ -151,6 +151,7 @@ def test_promised_names_and_defaults(name, default, tmp_path):
 
 def test_every_new_field_is_promised_or_known_to_be_an_extra():
     assert set(NEW_FIELDS) - set(PROMISED_DEFAULTS) == {
+        "validation_share",
         "rollout_engine",
         "rollout_row_budget",
         "stop_at_answer",
@@ -181,6 +182,7 @@ OTHER_VALUES = {
     "train_seed": 20_000,
     "eval_seed": 7,
     "eval_episodes": 9,
+    "validation_share": 0.2,
     "eval_temperature": 0.0,
     "max_new_tokens_per_turn": 50,
     "max_trajectory_tokens": 500,

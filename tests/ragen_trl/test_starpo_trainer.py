@@ -81,7 +81,7 @@ def test_train_two_steps_moves_every_parameter_and_logs_every_metric(estimator, 
 
 
 def test_train_logged_reward_equals_the_recorded_episodes(make_trainer, tmp_path):
-    trainer = make_trainer(max_steps=2)
+    trainer = make_trainer(max_steps=2, validation_share=0)
     trainer.train()
     for iteration, logs in enumerate(train_logs(trainer)):
         path = tmp_path / "run" / "trajectories" / f"train-{iteration:05d}.jsonl"
@@ -276,6 +276,7 @@ def test_refill_plays_new_start_states_and_stops(make_trainer, tmp_path):
         format_penalty=0.0,
         max_actions_per_episode=1,
         max_turns=1,
+        validation_share=0,
     )
     original = trainer._play
 
