@@ -3,7 +3,22 @@
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec, WrapperSpec
 from gymnasium.error import ResetNeeded
+
+
+class SingleWrappers(tuple[WrapperSpec, ...]):
+    """Wrappers that `gymnasium.make` puts around a single environment and `make_vec` does not count.
+
+    Gymnasium 1.4 refuses the native vector environment of an id whose spec has additional wrappers,
+    by their number, since it cannot put them around one. Ours does what these wrappers do.
+    """
+
+    def __len__(self) -> int:
+        return 0
+
+    def __bool__(self) -> bool:
+        return True
 
 
 class EndEnforcing(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
@@ -17,6 +32,14 @@ class EndEnforcing(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorA
         gym.utils.RecordConstructorArgs.__init__(self)
         gym.Wrapper.__init__(self, env)
         self._is_over = False
+
+    @property
+    def spec(self) -> EnvSpec | None:  # type: ignore[override]  # a property in `Wrapper`, too
+        """Spec from which `gymnasium.make` and `make_vec` make the same environment again."""
+        spec = super().spec
+        if spec is not None:
+            spec.additional_wrappers = SingleWrappers(spec.additional_wrappers)
+        return spec
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -9,7 +9,7 @@ from ragen_envs.grid import Cell
 
 # Gymnasium's order. Neighbours in it, the last and the first included, are perpendicular.
 ACTION_NAMES = ("Left", "Down", "Right", "Up")
-_DELTAS = ((0, -1), (1, 0), (0, 1), (-1, 0))
+DELTAS = ((0, -1), (1, 0), (0, 1), (-1, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def is_over(layout: Layout, state: State) -> bool:
 def step(layout: Layout, state: State, direction: int) -> State:
     """Move by one cell in `direction`; at the edge of the lake the player stays."""
     row, column = state.player
-    down, right = _DELTAS[direction]
+    down, right = DELTAS[direction]
     row += down
     column += right
     if 0 <= row < layout.size[0] and 0 <= column < layout.size[1]:
@@ -100,7 +100,7 @@ def find_path(layout: Layout, state: State) -> list[int] | None:
             return plan
         if is_over(layout, current):
             continue
-        for direction in range(len(_DELTAS)):
+        for direction in range(len(DELTAS)):
             following = step(layout, current, direction)
             if following.player not in plans:
                 plans[following.player] = [*plan, direction]

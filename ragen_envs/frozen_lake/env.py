@@ -192,9 +192,12 @@ class FrozenLakeEnv(TextEnv):
         layout = options.get(DESC) or self.fixed_layout
         if layout is None:
             layout = generate_layout(self.size, self.frozen_probability, self.np_random)
+        self._set_start(layout)
+
+    def _set_start(self, layout: Layout) -> None:
         self.layout = layout
         self.state = initial_state(layout)
-        self._bare_kinds = _lay_out_kinds(layout)
+        self._bare_kinds = lay_out_kinds(layout)
 
     def _advance(self, action: int) -> Transition:
         before = self.state
@@ -238,7 +241,8 @@ class FrozenLakeEnv(TextEnv):
         return [*holes, *goals, ("player", self.state.player)]
 
 
-def _lay_out_kinds(layout: Layout) -> list[list[str]]:
+def lay_out_kinds(layout: Layout) -> list[list[str]]:
+    """Return the kind of each cell without the player, row by row."""
     rows, columns = layout.size
     kinds = [["frozen"] * columns for _ in range(rows)]
     for row, column in layout.holes:

@@ -5,6 +5,8 @@ import numpy as np
 from ragen_envs.frozen_lake.dynamics import Layout, find_path, initial_state
 
 MAX_TRIES = 1000
+# Of the numbers of one map: the first two say where start and goal are.
+NUM_END_NUMBERS = 2
 
 
 def generate_layout(
@@ -22,7 +24,12 @@ def generate_layout(
         layout = _draw_layout(size, frozen_probability, rng)
         if find_path(layout, initial_state(layout)) is not None:
             return layout
-    raise ValueError(
+    raise no_path_error(size, frozen_probability)
+
+
+def no_path_error(size: tuple[int, int], frozen_probability: float) -> ValueError:
+    """Make the error of `generate_layout`."""
+    return ValueError(
         f"`frozen_probability` must leave a path from start to goal, but none of {MAX_TRIES} maps "
         f"had one, got {frozen_probability} with `size` {size}. Raise `frozen_probability` or "
         "lower `size`."
@@ -32,16 +39,22 @@ def generate_layout(
 def _draw_layout(
     size: tuple[int, int], frozen_probability: float, rng: np.random.Generator
 ) -> Layout:
+    # All in one call, which is most of the time that a map takes. `ragen_envs.vector.lake_maps`
+    # reads the same numbers in the same order.
     rows, columns = size
-    cells = [(row, column) for row in range(rows) for column in range(columns)]
-    start_index = int(rng.integers(len(cells)))
-    goal_index = int(rng.integers(len(cells) - 1))
-    goal_index += goal_index >= start_index
-    start, goal = cells[start_index], cells[goal_index]
-    luck = rng.random(len(cells)).tolist()
-    holes = frozenset(
-        cell
-        for cell, number in zip(cells, luck, strict=True)
+    num_cells = rows * columns
+    start_number, goal_number, *luck = rng.random(NUM_END_NUMBERS + num_cells).tolist()
+    start = int(start_number * num_cells)
+    goal = int(goal_number * (num_cells - 1))
+    goal += goal >= start
+    holes = [
+        divmod(cell, columns)
+        for cell, number in enumerate(luck)
         if number >= frozen_probability and cell != start and cell != goal
+    ]
+    return Layout(
+        size=size,
+        holes=frozenset(holes),
+        start=divmod(start, columns),
+        goal=divmod(goal, columns),
     )
-    return Layout(size=size, holes=holes, start=start, goal=goal)

@@ -214,6 +214,9 @@ class SokobanEnv(TextEnv):
         level = options.get(LEVEL)
         if level is None:
             level = self._draw_level({name: options[name] for name in LENGTH_RANGE})
+        self._set_level(level)
+
+    def _set_level(self, level: Level) -> None:
         self.layout, self.state, self.solution_length = level
         if self._format != "grid":  # the walls that are not listed depend on the size
             size = (self.layout.rows, self.layout.columns)
