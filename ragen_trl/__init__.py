@@ -1,8 +1,9 @@
 """StarPO for TRL: train language-model agents in multi-turn Gymnasium environments."""
 
 from ragen_trl.environments import EnvSpec
+from ragen_trl.evaluate import evaluate
 from ragen_trl.starpo_config import StarPOConfig
 from ragen_trl.starpo_trainer import StarPOTrainer
 from ragen_trl.trajectory import Trajectory, Turn
 
-__all__ = ["EnvSpec", "StarPOConfig", "StarPOTrainer", "Trajectory", "Turn"]
+__all__ = ["EnvSpec", "StarPOConfig", "StarPOTrainer", "Trajectory", "Turn", "evaluate"]

@@ -38,7 +38,8 @@ def mean_optimal_success(env: AgentTurns, seeds: Iterable[int]) -> float | None:
 
     The bound lets a policy look after every action; where several actions are played blind within
     a turn on slippery ice, the true optimum lies a little lower. `None` stands for an environment
-    without a solver. The environment is reset, not stepped.
+    without a solver, and for levels whose plan takes too long to find. The environment is reset,
+    not stepped.
     """
     if not isinstance(env.unwrapped, BanditEnv | FrozenLakeEnv | SokobanEnv):
         return None
@@ -46,7 +47,10 @@ def mean_optimal_success(env: AgentTurns, seeds: Iterable[int]) -> float | None:
     best = []
     for seed in seeds:
         env.reset(seed=seed)
-        best.append(optimal_success(env, horizon))
+        try:
+            best.append(optimal_success(env, horizon))
+        except ValueError:  # the search reached its bound
+            return None
     return float(np.mean(best))
 
 
@@ -108,17 +112,23 @@ def format_table(columns: Mapping[str, Mapping[str, Rate | float | None]]) -> st
     Args:
         columns: By column title, then by environment; plain numbers stand without an interval.
     """
-
-    def cell(value: Rate | float | None) -> str:
-        if value is None:
-            return "-"
-        if isinstance(value, Rate):
-            return f"{value.rate:6.1%} [{value.low:6.1%}, {value.high:6.1%}]"
-        return f"{value:6.1%}"
-
     names = list(next(iter(columns.values())))
     rows = [["success rate [95 % interval]", *columns]]
-    rows += [[name, *(cell(column[name]) for column in columns.values())] for name in names]
+    rows += [[name, *(format_rate(column[name]) for column in columns.values())] for name in names]
+    return align_rows(rows)
+
+
+def format_rate(value: Rate | float | None) -> str:
+    """Write a success rate, with its interval if it has one; "-" where it is not known."""
+    if value is None:
+        return "-"
+    if isinstance(value, Rate):
+        return f"{value.rate:6.1%} [{value.low:6.1%}, {value.high:6.1%}]"
+    return f"{value:6.1%}"
+
+
+def align_rows(rows: Sequence[Sequence[str]]) -> str:
+    """Write rows of equal length as a table whose first row is the head."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [" | ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]
     return "\n".join([lines[0], "-+-".join("-" * width for width in widths), *lines[1:]])

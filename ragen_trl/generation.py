@@ -11,7 +11,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from ragen_trl.engines import Reply
+from ragen_trl.engines import Reply, ReplyLuck, SamplingRules
 
 
 class SampledLogps(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped here
@@ -42,12 +42,37 @@ class SampledLogps(LogitsProcessor):  # type: ignore[misc]  # transformers is un
             self._columns.append(self._distribution.gather(1, ids.unsqueeze(1)).squeeze(1))
 
 
+class FixedLuck(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped here
+    """Draw every token with the luck of its row, and leave `generate` no other choice.
+
+    Args:
+        rules: What shapes the distribution, beyond what `generate` did before.
+        luck: Random numbers of the rows.
+    """
+
+    def __init__(self, rules: SamplingRules, luck: ReplyLuck) -> None:
+        self._rules, self._luck = rules, luck
+        self._columns: list[Tensor] = []
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Return scores that allow the drawn tokens alone."""
+        ids, logps = self._rules.draw(scores, input_ids, self._luck.draw())
+        self._columns.append(logps)
+        only = torch.full_like(scores, -torch.inf)
+        return only.scatter(1, ids.unsqueeze(1), 0.0)
+
+    def finish(self, _last_ids: Tensor) -> Tensor:
+        """Return all log-probabilities, shape (rows, steps)."""
+        return torch.stack(self._columns, dim=1)
+
+
 def sample_replies(
     model: PreTrainedModel,
     prompt_ids: Sequence[Sequence[int]],
     generation_config: GenerationConfig,
     *,
     eos_token_ids: Sequence[int],
+    luck: ReplyLuck | None = None,
 ) -> list[Reply]:
     """Let the model answer every prompt once, in one batch.
 
@@ -56,6 +81,7 @@ def sample_replies(
         prompt_ids: One list of token ids per row; any lengths.
         generation_config: Its `max_new_tokens`, `temperature` and `pad_token_id` must be set.
         eos_token_ids: Ids that end a reply; the reply keeps the first of them.
+        luck: Decides what is drawn; by default torch's generator does.
 
     Returns:
         One reply per row.
@@ -64,7 +90,7 @@ def sample_replies(
     pad = generation_config.pad_token_id
     input_ids = torch.tensor([[pad] * (width - len(ids)) + list(ids) for ids in prompt_ids])
     attention_mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in prompt_ids])
-    recorder = SampledLogps(generation_config.temperature if generation_config.do_sample else 1.0)
+    recorder = _make_recorder(generation_config, luck)
     with torch.no_grad():
         output: Tensor = model.generate(
             input_ids=input_ids.to(model.device),
@@ -80,3 +106,15 @@ def sample_replies(
         Reply(ids[:length], row_logps[:length])
         for ids, row_logps, length in zip(sampled.tolist(), logps.tolist(), lengths, strict=True)
     ]
+
+
+def _make_recorder(config: GenerationConfig, luck: ReplyLuck | None) -> SampledLogps | FixedLuck:
+    if luck is None or not config.do_sample:
+        return SampledLogps(config.temperature if config.do_sample else 1.0)
+    rules = SamplingRules(
+        temperature=config.temperature,
+        top_p=config.top_p or 1.0,
+        top_k=config.top_k or 0,
+        min_p=config.min_p,
+    )
+    return FixedLuck(rules, luck)

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
+from ragen_trl.evaluate.scoring import record_episode, summarize
 from ragen_trl.rollout import RolloutTimer
-from ragen_trl.statistics import pass_at_k, wilson_interval
 from ragen_trl.trajectory import Trajectory
 
 
@@ -107,20 +107,15 @@ def evaluation_metrics(
         `success_vs_optimal` where the optimum is known and not 0.
     """
     metrics = trajectory_metrics(trajectories)
-    successes = sum(trajectory.success for trajectory in trajectories)
-    low, high = wilson_interval(successes, len(trajectories))
+    summary = summarize(record_episode(t, env=t.env_id, sample=0) for t in trajectories)
     metrics |= {
-        "success_rate_low": low,
-        "success_rate_high": high,
-        "num_episodes": float(len(trajectories)),
+        "success_rate_low": summary.success_rate_low,
+        "success_rate_high": summary.success_rate_high,
+        "num_episodes": float(summary.num_episodes),
     }
-    by_seed: dict[int, list[bool]] = {}
-    for trajectory in trajectories:
-        by_seed.setdefault(trajectory.seed, []).append(trajectory.success)
-    samples = len(trajectories) // len(by_seed)
-    if samples > 1:
-        passes = [pass_at_k(len(won), sum(won), samples) for won in by_seed.values()]
-        metrics[f"pass@{samples}"] = float(np.mean(passes))
+    if summary.pass_at_k:
+        samples = max(summary.pass_at_k)
+        metrics[f"pass@{samples}"] = summary.pass_at_k[samples]
     if optimal_success:
         metrics["success_vs_optimal"] = metrics["success_rate"] / optimal_success
     return metrics

@@ -21,6 +21,7 @@ from ragen_trl.engines import (
     Engine,
     ReferenceEngine,
     Reply,
+    ReplyLuck,
     SamplingRules,
 )
 from ragen_trl.environments import EnvLike, make_eval_pools, make_pools
@@ -156,6 +157,7 @@ class PlayingTrainer(GRPOTrainer):
         *,
         num_generations: int,
         temperature: float,
+        has_own_luck: bool = False,
         wave_size: int | None = None,
         timer: RolloutTimer | None = None,
     ) -> list[Trajectory]:
@@ -178,14 +180,17 @@ class PlayingTrainer(GRPOTrainer):
                     engine=engine,
                     chat=self._chat,
                     limits=self._limits,
+                    has_own_luck=has_own_luck,
                     timer=timer,
                     on_turn=bar.update,
                 )
         return list(gather_object(trajectories))
 
     def _make_engine(self, temperature: float) -> Engine:
-        def write(prompt_ids: list[list[int]], most: int) -> list[Reply]:
-            return self._generate_replies(prompt_ids, most, temperature)
+        def write(
+            prompt_ids: list[list[int]], most: int, luck: ReplyLuck | None = None
+        ) -> list[Reply]:
+            return self._generate_replies(prompt_ids, most, temperature, luck)
 
         if self.use_vllm:
             return ReferenceEngine(write, stop=self._stop, name="vllm")
@@ -217,7 +222,11 @@ class PlayingTrainer(GRPOTrainer):
             yield model
 
     def _generate_replies(
-        self, prompt_ids: list[list[int]], max_new_tokens: int, temperature: float
+        self,
+        prompt_ids: list[list[int]],
+        max_new_tokens: int,
+        temperature: float,
+        luck: ReplyLuck | None = None,
     ) -> list[Reply]:
         if self.use_vllm:
             self.vllm_generation.temperature = temperature
@@ -240,6 +249,7 @@ class PlayingTrainer(GRPOTrainer):
                 prompt_ids,
                 GenerationConfig(**kwargs, disable_compile=True),
                 eos_token_ids=self.eos_token_ids,
+                luck=luck,
             )
 
     @contextmanager
@@ -259,6 +269,7 @@ class PlayingTrainer(GRPOTrainer):
                 [GroupStart(panel.pools[name], seed) for seed in panel.seeds(name)],
                 num_generations=self.num_generations_eval,
                 temperature=args.eval_temperature,
+                has_own_luck=True,
                 wave_size=args.per_device_eval_batch_size,
             )
         label = "".join(c if c.isalnum() or c in "-_" else "_" for c in name)

@@ -6,12 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ragen_envs import AgentTurns
 from ragen_trl.chat import ChatCodec
 from ragen_trl.engines import Engine, Reply
 from ragen_trl.environments import reset_options
 from ragen_trl.start_states import GroupStart
 from ragen_trl.trajectory import Trajectory, Turn
+
+# Apart from what the environment draws with the same seed and member.
+_TOKEN_STREAM = 0x546F6B65
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,12 @@ class EpisodeStart:
     group_id: int
     member: int
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def luck_seed(self) -> int:
+        """Seed of the tokens that are drawn in the episode where its luck is its own."""
+        entropy = np.random.SeedSequence([_TOKEN_STREAM, self.seed, self.member])
+        return int(entropy.generate_state(1, np.uint64)[0])
 
 
 def start_episodes(episodes: Sequence[tuple[GroupStart, int, int]]) -> list[EpisodeStart]:
@@ -153,6 +164,7 @@ def play_episodes(
     engine: Engine,
     chat: ChatCodec,
     limits: TokenLimits,
+    has_own_luck: bool = False,
     timer: RolloutTimer | None = None,
     on_turn: Callable[[TurnReport], None] | None = None,
 ) -> list[Trajectory]:
@@ -163,6 +175,8 @@ def play_episodes(
         engine: Writes the replies.
         chat: Writes messages as token ids and reads replies.
         limits: Token limits per turn and per trajectory.
+        has_own_luck: Whether the tokens of an episode depend on its seed and member alone, and not on
+            what is played beside it; by default torch's generator serves all.
         timer: Collects what the rollout took, if given.
         on_turn: Called after every turn.
 
@@ -183,7 +197,8 @@ def play_episodes(
     for episode in episodes:
         episode.prompt_ids = list(prompts[episode.observation])
         episode.truncated = len(episode.prompt_ids) >= limits.max_trajectory_tokens
-    session = engine.start([episode.prompt_ids for episode in episodes])
+    luck_seeds = [start.luck_seed for start in starts] if has_own_luck else None
+    session = engine.start([episode.prompt_ids for episode in episodes], luck_seeds)
     turn = 0
     while rows := [row for row, episode in enumerate(episodes) if episode.is_live]:
         turn += 1

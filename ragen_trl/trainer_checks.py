@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 from accelerate.logging import get_logger
 from trl import GRPOTrainer
@@ -28,13 +28,7 @@ def check_trainer(trainer: GRPOTrainer) -> None:
         )
     if trainer._is_vlm:
         raise ValueError("`processing_class` must be a tokenizer, got a multimodal processor.")
-    limit = trainer.args.max_trajectory_tokens
-    context = trainer.model.config.get_text_config().to_dict().get("max_position_embeddings")
-    if context is not None and context < limit:
-        raise ValueError(
-            f"`max_trajectory_tokens` must be at most {context}, the context of the model, got "
-            f"{limit}."
-        )
+    check_context(trainer.model, trainer.args.max_trajectory_tokens)
     shards = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
     server = trainer.use_vllm and trainer.vllm_mode == "server"
     if trainer.accelerator.num_processes > 1 and (shards or server):
@@ -47,6 +41,16 @@ def check_trainer(trainer: GRPOTrainer) -> None:
         logger.warning(
             "`top_p`, `top_k`, `min_p` and `repetition_penalty` change what is sampled but not the "
             "log-probabilities that are trained, which biases the update. Leave them off."
+        )
+
+
+def check_context(model: Any, max_trajectory_tokens: int) -> None:
+    """Refuse episodes that are longer than what the model can read."""
+    context = model.config.get_text_config().to_dict().get("max_position_embeddings")
+    if context is not None and context < max_trajectory_tokens:
+        raise ValueError(
+            f"`max_trajectory_tokens` must be at most {context}, the context of the model, got "
+            f"{max_trajectory_tokens}."
         )
 
 

@@ -40,7 +40,7 @@ def make_model(architecture="qwen2", *, tied=True, seed=0):
 
 
 def make_reference(model, *, temperature=0.0, stop=None, **options):
-    def write(histories, most):
+    def write(histories, most, luck=None):
         config = GenerationConfig(
             max_new_tokens=most,
             do_sample=temperature > 0,
@@ -50,7 +50,7 @@ def make_reference(model, *, temperature=0.0, stop=None, **options):
             disable_compile=True,
             **options,
         )
-        return sample_replies(model, histories, config, eos_token_ids=ENDS)
+        return sample_replies(model, histories, config, eos_token_ids=ENDS, luck=luck)
 
     return ReferenceEngine(write, stop=stop)
 
@@ -69,7 +69,9 @@ class Played(NamedTuple):
     replies: list
 
 
-def converse(engine, *, num_groups, group_size, max_turns=5, wave_size=None, seed=0):
+def converse(
+    engine, *, num_groups, group_size, max_turns=5, wave_size=None, seed=0, has_own_luck=False
+):
     """Play episodes of 1 to `max_turns` turns; members of a group share the first prompt."""
     rng = random.Random(seed)
     groups = [
@@ -88,7 +90,8 @@ def converse(engine, *, num_groups, group_size, max_turns=5, wave_size=None, see
     wave_size = wave_size or len(prompts)
     for first in range(0, len(prompts), wave_size):
         wave = range(first, min(first + wave_size, len(prompts)))
-        session = engine.start([prompts[i] for i in wave])
+        luck_seeds = [1000 + i for i in wave] if has_own_luck else None
+        session = engine.start([prompts[i] for i in wave], luck_seeds)
         sessions.append(session)
         for turn in range(max_turns):
             live = [i for i in wave if num_turns[i] > turn]

@@ -7,6 +7,7 @@ affair: the reference reads everything anew in every turn, the cached engine not
 
 from ragen_trl.engines.base import Engine, GenerateFn, Reply, Session
 from ragen_trl.engines.cached import CachedEngine, find_obstacle
+from ragen_trl.engines.luck import ReplyLuck
 from ragen_trl.engines.reference import ReferenceEngine
 from ragen_trl.engines.sampling import SamplingRules
 from ragen_trl.engines.stopping import AnswerStop
@@ -18,6 +19,7 @@ __all__ = [
     "GenerateFn",
     "ReferenceEngine",
     "Reply",
+    "ReplyLuck",
     "SamplingRules",
     "Session",
     "find_obstacle",

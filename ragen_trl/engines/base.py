@@ -19,8 +19,9 @@ class Reply(NamedTuple):
 
 
 # Maps the token ids read so far, one list per live episode, and the most tokens a reply may have,
-# to one reply per episode.
-GenerateFn = Callable[[list[list[int]], int], list[Reply]]
+# to one reply per episode. Where the luck of the episodes is their own, the third argument is the
+# `ReplyLuck` to draw from.
+GenerateFn = Callable[..., list[Reply]]
 
 
 class Session(Protocol):
@@ -50,5 +51,13 @@ class Engine(Protocol):
 
     name: str
 
-    def start(self, prompts: Sequence[Sequence[int]]) -> Session:
-        """Begin a wave of episodes, one per prompt; equal prompts may be read once."""
+    def start(
+        self, prompts: Sequence[Sequence[int]], luck_seeds: Sequence[int] | None = None
+    ) -> Session:
+        """Begin a wave of episodes, one per prompt; equal prompts may be read once.
+
+        Args:
+            prompts: Token ids of each.
+            luck_seeds: One per episode, if what it draws shall depend on this seed alone and not on
+                its batch mates; by default torch's generator serves all.
+        """

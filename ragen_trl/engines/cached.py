@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ragen_trl.engines.base import Reply
+from ragen_trl.engines.luck import ReplyLuck
 from ragen_trl.engines.row_cache import RowCache
 from ragen_trl.engines.sampling import SamplingRules
 from ragen_trl.engines.stopping import CLOSING_TAG, AnswerStop
@@ -39,9 +40,11 @@ class CachedEngine:
         self._open_model, self._rules = open_model, rules
         self._ends = _Ends(list(eos_token_ids), stop)
 
-    def start(self, prompts: Sequence[Sequence[int]]) -> "CachedSession":
+    def start(
+        self, prompts: Sequence[Sequence[int]], luck_seeds: Sequence[int] | None = None
+    ) -> "CachedSession":
         """Begin a wave of episodes, one per prompt; equal prompts are read once."""
-        return CachedSession(self._open_model, self._rules, self._ends, prompts)
+        return CachedSession(self._open_model, self._rules, self._ends, prompts, luck_seeds)
 
 
 class _Ends(NamedTuple):
@@ -71,8 +74,10 @@ class CachedSession:
         rules: SamplingRules,
         ends: _Ends,
         prompts: Sequence[Sequence[int]],
+        luck_seeds: Sequence[int] | None,
     ) -> None:
         self._open_model, self._rules, self._ends = open_model, rules, ends
+        self._luck_seeds, self._turn = luck_seeds, 0
         self._prompts = [tuple(ids) for ids in prompts]
         self._cache: RowCache | None = None
         self._rows: list[int] = []
@@ -95,6 +100,7 @@ class CachedSession:
         with self._open_model() as model, torch.no_grad():
             cache, logits = self._read(model, rows)
             replies = self._write(cache, logits, budgets)
+        self._turn += 1
         for row, reply in zip(rows, replies, strict=True):
             self._histories[row] += reply.ids
             # The last token was drawn, but nothing was drawn after it.
@@ -122,9 +128,12 @@ class CachedSession:
         lengths = torch.zeros_like(most)
         is_live = torch.ones_like(most, dtype=torch.bool)
         history = self._history(device) if self._rules.needs_history else None
+        luck = None
+        if self._luck_seeds is not None:
+            luck = ReplyLuck([self._luck_seeds[row] for row in self._rows], self._turn)
         drawn_ids, drawn_logps = [], []
         while True:
-            ids, logps = self._rules.draw(logits, history)
+            ids, logps = self._rules.draw(logits, history, None if luck is None else luck.draw())
             drawn_ids.append(ids)
             drawn_logps.append(logps)
             lengths = lengths + is_live

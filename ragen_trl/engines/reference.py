@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from ragen_trl.engines.base import GenerateFn, Reply
+from ragen_trl.engines.luck import ReplyLuck
 from ragen_trl.engines.stopping import AnswerStop
 
 
@@ -23,18 +24,25 @@ class ReferenceEngine:
         self.name = name
         self._generate, self._stop = generate, stop
 
-    def start(self, prompts: Sequence[Sequence[int]]) -> "ReferenceSession":
+    def start(
+        self, prompts: Sequence[Sequence[int]], luck_seeds: Sequence[int] | None = None
+    ) -> "ReferenceSession":
         """Begin a wave of episodes, one per prompt."""
-        return ReferenceSession(self._generate, self._stop, prompts)
+        return ReferenceSession(self._generate, self._stop, prompts, luck_seeds)
 
 
 class ReferenceSession:
     """The histories of one wave, as token ids."""
 
     def __init__(
-        self, generate: GenerateFn, stop: AnswerStop | None, prompts: Sequence[Sequence[int]]
+        self,
+        generate: GenerateFn,
+        stop: AnswerStop | None,
+        prompts: Sequence[Sequence[int]],
+        luck_seeds: Sequence[int] | None,
     ) -> None:
         self._generate, self._stop = generate, stop
+        self._luck_seeds, self._turn = luck_seeds, 0
         self._histories = [list(ids) for ids in prompts]
         self.cache_bytes = 0
 
@@ -45,7 +53,12 @@ class ReferenceSession:
         for row, ids in zip(rows, new_ids, strict=True):
             self._histories[row] += ids
         histories = [list(self._histories[row]) for row in rows]
-        written = self._generate(histories, max(budgets))
+        if self._luck_seeds is None:
+            written = self._generate(histories, max(budgets))
+        else:
+            luck = ReplyLuck([self._luck_seeds[row] for row in rows], self._turn)
+            written = self._generate(histories, max(budgets), luck)
+        self._turn += 1
         replies = [self._cut(reply, most) for reply, most in zip(written, budgets, strict=True)]
         for row, reply in zip(rows, replies, strict=True):
             self._histories[row] += reply.ids

@@ -1,5 +1,6 @@
 """How a token is drawn from the model's logits."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,8 @@ from transformers import (
     TopKLogitsWarper,
     TopPLogitsWarper,
 )
+
+from ragen_trl.engines.luck import pick_tokens
 
 
 @dataclass(frozen=True)
@@ -36,12 +39,15 @@ class SamplingRules:
         """Whether the tokens of the row matter."""
         return self.repetition_penalty != 1.0
 
-    def draw(self, logits: Tensor, history: Tensor | None) -> tuple[Tensor, Tensor]:
+    def draw(
+        self, logits: Tensor, history: Tensor | None, numbers: Sequence[float] | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Draw one token per row.
 
         Args:
             logits: Shape (R, V).
             history: Ids of every row so far, where `needs_history`. Shape (R, S).
+            numbers: R uniform numbers in [0, 1) that decide; by default torch's generator does.
 
         Returns:
             Ids and their log-probabilities under the whole vocabulary, each of shape (R,).
@@ -54,7 +60,11 @@ class SamplingRules:
             ids = scores.argmax(dim=-1)
         else:
             kept = self._truncation()(history, scores)
-            ids = torch.multinomial(kept.softmax(dim=-1), 1).squeeze(1)
+            probabilities = kept.softmax(dim=-1)
+            if numbers is None:
+                ids = torch.multinomial(probabilities, 1).squeeze(1)
+            else:
+                ids = pick_tokens(probabilities, numbers)
         logps = scores.log_softmax(dim=-1).gather(1, ids.unsqueeze(1)).squeeze(1)
         return ids, logps
 

@@ -2,6 +2,7 @@ import gymnasium as gym
 import pytest
 
 from ragen_envs import AgentTurns, solve
+from ragen_trl import evaluation
 from ragen_trl.evaluation import Rate, format_table, mean_optimal_success
 from ragen_trl.statistics import wilson_interval
 from tests.fakes import ScriptedTextEnv
@@ -60,6 +61,14 @@ def test_mean_optimal_success_of_a_foreign_environment_is_unknown():
     env = ScriptedTextEnv()
     assert mean_optimal_success(AgentTurns(env), range(5)) is None
     assert env.episode_seeds == []
+
+
+def test_mean_optimal_success_is_unknown_where_a_search_takes_too_long(monkeypatch):
+    def search(env, horizon):
+        raise ValueError("too many states")
+
+    monkeypatch.setattr(evaluation, "optimal_success", search)
+    assert mean_optimal_success(make_lake(), range(5)) is None
 
 
 def test_format_table_one_row_per_environment_one_column_per_policy():

@@ -1,0 +1,71 @@
+"""What an evaluation plays, what it keeps of every episode, and what a player must be able to do."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from ragen_trl.environments import EnvPool
+
+
+class EpisodeJob(NamedTuple):
+    """One episode that is to be played.
+
+    Attributes:
+        env: Name of the environment in the evaluation.
+        pool: Its instances.
+        seed: Seed of the start state.
+        sample: Number of the episode among those of this start state, from 0 on; decides the luck
+            after the start.
+    """
+
+    env: str
+    pool: EnvPool
+    seed: int
+    sample: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeRecord:
+    """How one episode went.
+
+    Attributes:
+        env: Name of the environment in the evaluation.
+        seed: Seed of the start state.
+        sample: Number of the episode among those of this start state.
+        success: Whether the task was solved.
+        reward: Sum of all turn rewards and format penalties.
+        turns: Replies.
+        valid_turns: Replies that were well-formed and held legal actions only.
+        actions: Executed actions.
+        effective_actions: Those of them that changed the state.
+        response_tokens: Tokens of all replies together.
+        error: Why the episode could not be played to its end, `None` if it could. With an error the
+            other results mean nothing, and the episode counts neither as solved nor as failed.
+    """
+
+    env: str
+    seed: int
+    sample: int
+    success: bool
+    reward: float
+    turns: int
+    valid_turns: int
+    actions: int
+    effective_actions: int
+    response_tokens: int
+    error: str | None = None
+
+
+class Player(Protocol):
+    """Whoever writes the replies: a model in this process, or an endpoint elsewhere."""
+
+    name: str
+
+    def play(self, jobs: Sequence[EpisodeJob], on_episode: Callable[[EpisodeRecord], None]) -> None:
+        """Play every job once, in any order, and report each as soon as it has ended.
+
+        An episode that cannot be played to its end is reported with its `error`.
+        """
+
+    def usage(self) -> Mapping[str, float]:
+        """Return what playing took so far (tokens, cost, retries); empty for a local model."""
