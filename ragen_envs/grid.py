@@ -1,7 +1,7 @@
 """What boards have in common: cells, symbols and the three ways to write a board down."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, SupportsIndex, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -18,7 +18,7 @@ def check_size(size: Sequence[int], *, minimum: int) -> tuple[int, int]:
         ValueError: If it is anything else.
     """
     is_pair = isinstance(size, Sequence | np.ndarray) and len(size) == 2
-    if not (is_pair and all(isinstance(n, SupportsIndex) and n >= minimum for n in size)):
+    if not (is_pair and all(isinstance(n, int | np.integer) and n >= minimum for n in size)):
         raise ValueError(
             f"`size` must be (rows, columns) with both at least {minimum}, got {size!r}."
         )
@@ -79,7 +79,40 @@ def resolve_symbols(
 
 def render_rows(kinds: Sequence[Sequence[str]], symbols: Mapping[str, str]) -> str:
     """Write a board of cell kinds as one line of symbols per row, without a final newline."""
-    return "\n".join("".join([symbols[kind] for kind in row]) for row in kinds)
+    return "\n".join(["".join([symbols[kind] for kind in row]) for row in kinds])
+
+
+class Board:
+    """Cells that stay what they are, to be drawn again and again with a few pieces on them.
+
+    Args:
+        kinds: Kind of each cell, row by row; all rows are equally long.
+        symbols: Character by cell kind.
+
+    Attributes:
+        kinds: As given.
+    """
+
+    def __init__(self, kinds: Sequence[Sequence[str]], symbols: Mapping[str, str]) -> None:
+        self.kinds = kinds
+        self._symbols = symbols
+        self._rows = render_rows(kinds, symbols)
+        self._line_length = len(kinds[0]) + 1
+
+    def write_rows(self, pieces: Iterable[tuple[str, Cell]]) -> str:
+        """Write the board as `render_rows` does, with `pieces` (kind, cell) in place of what is there."""
+        rows = self._rows
+        for kind, (row, column) in pieces:
+            place = row * self._line_length + column
+            rows = rows[:place] + self._symbols[kind] + rows[place + 1 :]
+        return rows
+
+    def list_kinds(self, pieces: Iterable[tuple[str, Cell]]) -> list[list[str]]:
+        """Return the kind of each cell, with `pieces` in place of what is there."""
+        kinds = [list(row) for row in self.kinds]
+        for kind, (row, column) in pieces:
+            kinds[row][column] = kind
+        return kinds
 
 
 def render_coordinates(objects: Iterable[tuple[str, Cell]]) -> str:
@@ -88,17 +121,20 @@ def render_coordinates(objects: Iterable[tuple[str, Cell]]) -> str:
 
 
 def render_board(
-    kinds: Sequence[Sequence[str]],
-    objects: Iterable[tuple[str, Cell]],
-    symbols: Mapping[str, str],
-    observation_format: ObservationFormat,
+    rows: str, objects: Iterable[tuple[str, Cell]], observation_format: ObservationFormat
 ) -> str:
-    """Write a board in the asked format; see `ObservationFormat`."""
+    """Put together the asked parts of an observation.
+
+    Args:
+        rows: The board as lines of symbols; see `render_rows`.
+        objects: What `render_coordinates` lists.
+        observation_format: See `ObservationFormat`.
+    """
     if observation_format == "grid":
-        return render_rows(kinds, symbols)
+        return rows
     if observation_format == "coordinates":
         return render_coordinates(objects)
-    return render_rows(kinds, symbols) + "\n" + render_coordinates(objects)
+    return rows + "\n" + render_coordinates(objects)
 
 
 def board_charset(

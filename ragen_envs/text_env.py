@@ -103,7 +103,13 @@ class TextEnv(gym.Env[str, int]):
         return self._observe(), transition.reward, transition.terminated, False, info
 
     def render(self) -> Any:
-        """Return the observation (`ansi`) or a picture of shape (height, width, 3), uint8."""
+        """Return the observation (`ansi`) or a picture of shape (height, width, 3), uint8.
+
+        Raises:
+            ResetNeeded: Before the first `reset`.
+        """
+        if not self.has_state:
+            raise ResetNeeded("There is nothing to draw yet. Call `reset()` before `render()`.")
         if self.render_mode == "ansi":
             return self._observe()
         if self.render_mode == "rgb_array":
@@ -119,11 +125,11 @@ class TextEnv(gym.Env[str, int]):
         Raises:
             ValueError: If a key is unknown or a value cannot be used.
         """
-        unknown = sorted(set(options) - set(self.option_names))
+        unknown = [key for key in options if key not in self.option_names]
         if unknown:
             known = ", ".join(map(repr, self.option_names))
             raise ValueError(
-                f"`options` may hold only {known}, got {unknown}. Remove the unknown keys."
+                f"`options` may hold only {known}, got {sorted(unknown)}. Remove the unknown keys."
             )
         checked = dict(options)
         dynamics_seed = checked.pop(DYNAMICS_SEED, None)

@@ -1,7 +1,9 @@
 """Rules of the lake: where the player may be and where a move leads."""
 
-from collections import deque
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,8 +33,7 @@ class Layout:
     other_goals: frozenset[Cell] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """What a move can change: the cell that the player is on."""
 
     player: Cell
@@ -48,20 +49,33 @@ def is_solved(layout: Layout, state: State) -> bool:
     return state.player == layout.goal or state.player in layout.other_goals
 
 
+def is_lost(layout: Layout, state: State) -> bool:
+    """Tell whether the player is in a hole."""
+    return state.player in layout.holes
+
+
 def is_over(layout: Layout, state: State) -> bool:
     """Tell whether the player is on a goal or in a hole."""
-    return state.player in layout.holes or is_solved(layout, state)
+    return is_lost(layout, state) or is_solved(layout, state)
 
 
 def step(layout: Layout, state: State, direction: int) -> State:
     """Move by one cell in `direction`; at the edge of the lake the player stays."""
-    row, column = state.player
-    down, right = DELTAS[direction]
-    row += down
-    column += right
-    if 0 <= row < layout.size[0] and 0 <= column < layout.size[1]:
-        return State((row, column))
-    return state
+    return State(_tabulate_moves(layout.size)[state.player][direction])
+
+
+@functools.lru_cache(maxsize=64)
+def _tabulate_moves(size: tuple[int, int]) -> dict[Cell, list[Cell]]:
+    """List where each direction leads from each cell."""
+    rows, columns = size
+    return {
+        (row, column): [
+            (min(max(row + down, 0), rows - 1), min(max(column + right, 0), columns - 1))
+            for down, right in DELTAS
+        ]
+        for row in range(rows)
+        for column in range(columns)
+    }
 
 
 def slip_outcomes(action: int, success_rate: float) -> tuple[tuple[int, float], ...]:
@@ -91,18 +105,27 @@ def find_path(layout: Layout, state: State) -> list[int] | None:
     Returns:
         The directions in order, `[]` on a goal, or `None` if no goal can be reached.
     """
-    plans: dict[Cell, list[int]] = {state.player: []}
-    frontier = deque([state])
-    while frontier:
-        current = frontier.popleft()
-        plan = plans[current.player]
-        if is_solved(layout, current):
-            return plan
-        if is_over(layout, current):
-            continue
-        for direction in range(len(DELTAS)):
-            following = step(layout, current, direction)
-            if following.player not in plans:
-                plans[following.player] = [*plan, direction]
+    if is_over(layout, state):
+        return [] if is_solved(layout, state) else None
+    moves = _tabulate_moves(layout.size)
+    # Whence, and by which move.
+    arrivals: dict[Cell, tuple[Cell, int] | None] = {state.player: None}
+    frontier = [state.player]
+    for cell in frontier:  # which grows meanwhile
+        for direction, following in enumerate(moves[cell]):
+            if following in arrivals:
+                continue
+            arrivals[following] = cell, direction
+            if following == layout.goal or following in layout.other_goals:
+                return _trace_back(arrivals, following)
+            if following not in layout.holes:
                 frontier.append(following)
     return None
+
+
+def _trace_back(arrivals: Mapping[Cell, tuple[Cell, int] | None], cell: Cell) -> list[int]:
+    directions = []
+    while (arrival := arrivals[cell]) is not None:
+        cell, direction = arrival
+        directions.append(direction)
+    return directions[::-1]

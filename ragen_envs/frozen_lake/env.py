@@ -12,12 +12,13 @@ from ragen_envs.frozen_lake.dynamics import (
     State,
     draw_direction,
     initial_state,
-    is_over,
+    is_lost,
     is_solved,
     step,
 )
 from ragen_envs.frozen_lake.layout import generate_layout
 from ragen_envs.grid import (
+    Board,
     Cell,
     ObservationFormat,
     board_charset,
@@ -63,6 +64,7 @@ VOCABULARIES: dict[str, dict[str, str]] = {
     },
 }
 
+_PLAYER_ON = {"frozen": "player", "hole": "player_in_hole", "goal": "player_on_goal"}
 _OBJECT_NAMES = ("hole", "goal", "player")
 
 
@@ -197,7 +199,7 @@ class FrozenLakeEnv(TextEnv):
     def _set_start(self, layout: Layout) -> None:
         self.layout = layout
         self.state = initial_state(layout)
-        self._bare_kinds = lay_out_kinds(layout)
+        self._board = Board(lay_out_kinds(layout), self._symbols)
 
     def _advance(self, action: int) -> Transition:
         before = self.state
@@ -205,14 +207,16 @@ class FrozenLakeEnv(TextEnv):
         if self.is_slippery:
             direction = draw_direction(action, self.success_rate, self.np_random)
         self.state = step(self.layout, before, direction)
-        return Transition(
-            reward=GOAL_REWARD if is_solved(self.layout, self.state) else 0.0,
-            terminated=is_over(self.layout, self.state),
-            is_effective=self.state.player != before.player,
-        )
+        is_there = is_solved(self.layout, self.state)
+        reward = GOAL_REWARD if is_there else 0.0
+        terminated = is_there or is_lost(self.layout, self.state)
+        return Transition(reward, terminated, self.state != before)
 
     def _observe(self) -> str:
-        return render_board(self._kinds(), self._objects(), self._symbols, self._format)
+        rows = self._board.write_rows(self._pieces())
+        if self._format == "grid":  # no need to list what nobody reads
+            return rows
+        return render_board(rows, self._objects(), self._format)
 
     def _is_success(self) -> bool:
         return is_solved(self.layout, self.state)
@@ -221,21 +225,13 @@ class FrozenLakeEnv(TextEnv):
         return {"position": self.state.player}
 
     def _draw(self) -> Picture:
-        return draw_board(self._kinds(), lake_tiles())
+        return draw_board(self._board.list_kinds(self._pieces()), lake_tiles())
 
-    def _kinds(self) -> list[list[str]]:
-        row, column = self.state.player
-        kinds = self._bare_kinds.copy()
-        kinds[row] = kinds[row].copy()
-        below = kinds[row][column]
-        kinds[row][column] = {"hole": "player_in_hole", "goal": "player_on_goal"}.get(
-            below, "player"
-        )
-        return kinds
+    def _pieces(self) -> list[tuple[str, Cell]]:
+        row, column = cell = self.state.player
+        return [(_PLAYER_ON[self._board.kinds[row][column]], cell)]
 
     def _objects(self) -> list[tuple[str, Cell]]:
-        if self._format == "grid":  # no need to sort for nothing at every step
-            return []
         holes = [("hole", cell) for cell in sorted(self.layout.holes)]
         goals = [("goal", cell) for cell in (self.layout.goal, *sorted(self.layout.other_goals))]
         return [*holes, *goals, ("player", self.state.player)]

@@ -6,6 +6,7 @@ from typing import Any
 from gymnasium import spaces
 
 from ragen_envs.grid import (
+    Board,
     Cell,
     ObservationFormat,
     board_charset,
@@ -221,8 +222,8 @@ class SokobanEnv(TextEnv):
         if self._format != "grid":  # the walls that are not listed depend on the size
             size = (self.layout.rows, self.layout.columns)
             self.task_description = _describe(size, self._symbols, self._format)
-        self._bare_kinds = _lay_out_kinds(self.layout)
-        self._bare_objects = _list_fixed_objects(self.layout)
+            self._bare_objects = _list_fixed_objects(self.layout)
+        self._board = Board(_lay_out_kinds(self.layout), self._symbols)
 
     def _draw_level(self, length_range: Mapping[str, Any]) -> Level:
         if self._levels is not None:
@@ -236,7 +237,10 @@ class SokobanEnv(TextEnv):
         return Transition(reward, self._is_success(), is_effective)
 
     def _observe(self) -> str:
-        return render_board(self._kinds(), self._objects(), self._symbols, self._format)
+        rows = self._board.write_rows(self._pieces())
+        if self._format == "grid":  # no need to list what nobody reads
+            return rows
+        return render_board(rows, self._objects(), self._format)
 
     def _is_success(self) -> bool:
         return is_solved(self.layout, self.state)
@@ -245,32 +249,31 @@ class SokobanEnv(TextEnv):
         return {"boxes_on_target": (self.state.boxes & self.layout.targets).bit_count()}
 
     def _draw(self) -> Picture:
-        return draw_board(self._kinds(), sokoban_tiles())
+        return draw_board(self._board.list_kinds(self._pieces()), sokoban_tiles())
 
-    def _kinds(self) -> list[list[str]]:
-        kinds = [row.copy() for row in self._bare_kinds]
-        for cell in list_cells(self.state.boxes):
-            row, column = divmod(cell, self.layout.columns)
-            kinds[row][column] = "box" if kinds[row][column] == "empty" else "box_on_target"
-        row, column = divmod(self.state.player, self.layout.columns)
-        kinds[row][column] = "player" if kinds[row][column] == "empty" else "player_on_target"
-        return kinds
+    def _pieces(self) -> list[tuple[str, Cell]]:
+        targets, columns = self.layout.targets, self.layout.columns
+        player, boxes = self.state
+        pieces = [
+            ("box_on_target" if targets >> cell & 1 else "box", divmod(cell, columns))
+            for cell in list_cells(boxes)
+        ]
+        kind = "player_on_target" if targets >> player & 1 else "player"
+        return [*pieces, (kind, divmod(player, columns))]
 
     def _objects(self) -> list[tuple[str, Cell]]:
-        if self._format == "grid":  # nobody reads them then
-            return []
         columns = self.layout.columns
         boxes = [("box", divmod(cell, columns)) for cell in list_cells(self.state.boxes)]
         return [*self._bare_objects, *boxes, ("player", divmod(self.state.player, columns))]
 
 
 def _lay_out_kinds(layout: Layout) -> list[list[str]]:
-    kinds = [["empty"] * layout.columns for _ in range(layout.rows)]
-    for kind, mask in (("wall", layout.walls), ("target", layout.targets)):
-        for cell in list_cells(mask):
-            row, column = divmod(cell, layout.columns)
-            kinds[row][column] = kind
-    return kinds
+    walls, targets, columns = layout.walls, layout.targets, layout.columns
+    kinds = [
+        "wall" if walls >> cell & 1 else "target" if targets >> cell & 1 else "empty"
+        for cell in range(layout.rows * columns)
+    ]
+    return [kinds[i : i + columns] for i in range(0, len(kinds), columns)]
 
 
 def _list_fixed_objects(layout: Layout) -> list[tuple[str, Cell]]:

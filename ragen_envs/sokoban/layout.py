@@ -3,7 +3,7 @@
 import heapq
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, SupportsIndex
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,9 +37,13 @@ class Level(NamedTuple):
 
 
 class _BackwardSearch(NamedTuple):
-    layers: list[list[tuple[int, int]]]  # by solution length: (player, boxes) in order of discovery
+    layers: list[list[int]]  # by solution length: packed states in order of discovery
+    player_bits: int
     num_states: int
     is_cut_short: bool
+
+    def unpack(self, packed: int) -> State:
+        return State(packed & (1 << self.player_bits) - 1, packed >> self.player_bits)
 
 
 def check_request(
@@ -143,7 +147,7 @@ def generate_level(
         if longest >= min_solution_length:
             length = int(rng.integers(min_solution_length, longest + 1))
             layer = search.layers[length]
-            state = State(*layer[int(rng.integers(len(layer)))])
+            state = search.unpack(layer[int(rng.integers(len(layer)))])
             walls = (1 << rows * columns) - 1 - floor
             return Level(Layout(rows, columns, walls, targets), state, length)
         if search.is_cut_short:
@@ -159,7 +163,7 @@ def generate_level(
 
 
 def _check_count(argument: str, count: int) -> None:
-    if not isinstance(count, SupportsIndex):
+    if not isinstance(count, int | np.integer):
         raise TypeError(f"`{argument}` must be an integer, got {count!r}.")
     if count < 1:
         raise ValueError(f"`{argument}` must be at least 1, got {count!r}.")
@@ -172,17 +176,18 @@ def _carve_room(rng: np.random.Generator, rows: int, columns: int, num_floor: in
     ]
     # One random order of all cells; the neighbour that comes first in it is opened next. This makes
     # bays and corridors where a uniform choice would make round rooms.
-    ranks = dict(zip(interior, rng.permutation(len(interior)).tolist(), strict=True))
-    start = interior[int(rng.integers(len(interior)))]
-    frontier = [(ranks.pop(start), start)]
+    order = rng.permutation(len(interior)).tolist()
+    ranks = dict(zip(interior, order, strict=True))
+    cells = dict(zip(order, interior, strict=True))
+    frontier = [ranks.pop(interior[int(rng.integers(len(interior)))])]
     floor = 0
     for _ in range(num_floor):
-        _, cell = heapq.heappop(frontier)
+        cell = cells[heapq.heappop(frontier)]
         floor |= 1 << cell
         for offset in (-columns, -1, 1, columns):
             rank = ranks.pop(cell + offset, None)
             if rank is not None:
-                heapq.heappush(frontier, (rank, cell + offset))
+                heapq.heappush(frontier, rank)
     return floor
 
 
@@ -204,26 +209,32 @@ def _draw_targets(
 def _search_backward(
     floor: int, columns: int, targets: int, max_solution_length: int | None
 ) -> _BackwardSearch:
-    """Sort states by solution length, up to `max_solution_length` and the bound on states."""
-    moves = _list_reverse_moves(floor, columns)
-    layer = [(player, targets) for player in list_cells(floor & ~targets)]
+    """Sort states by solution length, up to `max_solution_length` and the bound on states.
+
+    A state is packed into one integer, the boxes above the player. Thousands of tuples would wake the
+    garbage collector, which then looks at every object of the process: the slowest resets.
+    """
+    player_bits = floor.bit_length().bit_length()
+    player_mask = (1 << player_bits) - 1
+    moves = _list_reverse_moves(floor, columns, player_bits)
+    layer = [targets << player_bits | player for player in list_cells(floor & ~targets)]
     seen = set(layer)
     layers = [layer]
     max_states = len(layer) + MAX_STATES_PER_SEARCH
     while len(layers) - 1 != max_solution_length:
         if len(seen) >= max_states:
-            return _BackwardSearch(layers, len(seen), is_cut_short=True)
+            return _BackwardSearch(layers, player_bits, len(seen), is_cut_short=True)
         next_layer = []
-        for player, boxes in layer:
-            for origin, origin_bit, ahead_bit, pull in moves[player]:
-                if boxes & origin_bit:
+        for state in layer:
+            for walk, box_behind, box_ahead, pull in moves[state & player_mask]:
+                if state & box_behind:
                     continue
-                walked = (origin, boxes)
+                walked = state ^ walk
                 if walked not in seen:
                     seen.add(walked)
                     next_layer.append(walked)
-                if boxes & ahead_bit:
-                    pulled = (origin, boxes ^ pull)
+                if state & box_ahead:
+                    pulled = walked ^ pull
                     if pulled not in seen:
                         seen.add(pulled)
                         next_layer.append(pulled)
@@ -231,20 +242,29 @@ def _search_backward(
             break
         layers.append(next_layer)
         layer = next_layer
-    return _BackwardSearch(layers, len(seen), is_cut_short=False)
+    return _BackwardSearch(layers, player_bits, len(seen), is_cut_short=False)
 
 
-def _list_reverse_moves(floor: int, columns: int) -> dict[int, list[tuple[int, int, int, int]]]:
-    """List how the player can have come to each cell.
+def _list_reverse_moves(
+    floor: int, columns: int, player_bits: int
+) -> dict[int, list[tuple[int, int, int, int]]]:
+    """List how the player can have come to each cell, in terms of packed states.
 
-    An entry holds the cell the player came from, its bit, the bit of the cell ahead (where a box
-    that was pushed by this move now is), and the mask that takes this box back.
+    An entry holds the bits in which the cells of the player differ, the bit of a box on the cell the
+    player came from, that of a box on the cell ahead (where a box that was pushed by this move now
+    is), and both bits that take this box back.
     """
-    moves = {}
-    for cell in list_cells(floor):
-        moves[cell] = [
-            (cell - offset, 1 << cell - offset, 1 << cell + offset, 1 << cell | 1 << cell + offset)
-            for offset in (-columns, columns, -1, 1)
-            if floor >> cell - offset & 1
+    box = [1 << cell + player_bits for cell in range(floor.bit_length() + columns)]
+    return {
+        cell: [
+            (cell ^ origin, box[origin], box[ahead], box[cell] | box[ahead])
+            for origin, ahead in (
+                (cell + columns, cell - columns),
+                (cell - columns, cell + columns),
+                (cell + 1, cell - 1),
+                (cell - 1, cell + 1),
+            )
+            if floor >> origin & 1
         ]
-    return moves
+        for cell in list_cells(floor)
+    }

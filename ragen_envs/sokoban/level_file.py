@@ -147,7 +147,9 @@ def _read_block(block: str, source: str, line: int) -> WrittenLevel:
     rows = [row.rstrip() for row in block.split("\n")]
     if block.strip(_SYMBOLS + "\n"):
         _refuse_foreign_character(rows, source, line)
-    indent = min(len(row) - len(row.lstrip()) for row in rows)
+    indent = len(rows[0]) - len(rows[0].lstrip())
+    if indent:  # in large collections the first row mostly settles it
+        indent = min(len(row) - len(row.lstrip()) for row in rows)
     columns = max(map(len, rows)) - indent
     cells = "".join([row[indent:].ljust(columns) for row in rows])
     level = WrittenLevel(cells, columns, place)

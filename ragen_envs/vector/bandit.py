@@ -65,7 +65,7 @@ class BanditVectorEnv(TextVectorEnv):
             luck = self._streams.draw(indices[is_high], 1)[:, 0]
             rewards[is_high] *= luck < self._high_arm.probability
         pulled = np.ones(len(indices), np.bool_)
-        return Transitions(rewards, terminated=pulled, is_effective=pulled)
+        return Transitions(rewards, terminated=pulled, is_effective=pulled.copy())
 
     def _write(self, indices: Indices) -> Texts:
         return self._texts_by_state[self._orders_now[indices], self._pulled[indices]]

@@ -10,13 +10,13 @@ from gymnasium.vector import AutoresetMode
 from ragen_envs.frozen_lake.dynamics import DELTAS, Layout, State
 from ragen_envs.frozen_lake.env import DESC, GOAL_REWARD, FrozenLakeEnv, lay_out_kinds
 from ragen_envs.grid import render_coordinates
-from ragen_envs.vector.boards import BoardWriter, Texts, lay_out_boards, tabulate
+from ragen_envs.vector.boards import NOTHING, BoardWriter, Texts, lay_out_boards, tabulate
 from ragen_envs.vector.lake_maps import FROZEN, GOAL, HOLE, LakeMaps, generate_lake_maps
 from ragen_envs.vector.streams import Indices
 from ragen_envs.vector.text_vector_env import Flags, TextVectorEnv, Transitions
 
 # In the order of their codes; where the player stands, the code is larger by `_PLAYER`.
-_KINDS = ("frozen", "hole", "goal", "player", "player_in_hole", "player_on_goal")
+_KINDS = ("frozen", "goal", "hole", "player", "player_on_goal", "player_in_hole")
 _PLAYER = 3
 _DOWN, _RIGHT = np.array(DELTAS).T
 
@@ -49,8 +49,9 @@ class FrozenLakeVectorEnv(TextVectorEnv):
         )
         self._other_lines = np.full(num_envs, None, object)
         self._ground = np.zeros((num_envs, self._writer.length), np.uint8)
-        self._sizes = np.zeros((num_envs, 2), np.intp)
-        self._starts = np.zeros((num_envs, 2), np.intp)
+        self._last_rows = np.zeros(num_envs, np.intp)
+        self._last_columns = np.zeros(num_envs, np.intp)
+        self._starts = np.zeros(num_envs, np.intp)
         self._rows = np.zeros(num_envs, np.intp)
         self._columns = np.zeros(num_envs, np.intp)
         # Where in the boards the players are, and what is below them.
@@ -64,10 +65,11 @@ class FrozenLakeVectorEnv(TextVectorEnv):
             maps = generate_lake_maps(size, self._lake.frozen_probability, self._streams, indices)
         else:
             size, maps = layout.size, _read_layout(layout)
-        self._ground[indices] = lay_out_boards(maps.boards, self._writer.length)
-        self._sizes[indices] = size
+        self._ground[indices] = NOTHING
+        self._ground[indices, : maps.boards.shape[1]] = maps.boards
+        self._last_rows[indices], self._last_columns[indices] = size[0] - 1, size[1] - 1
         self._starts[indices] = maps.starts
-        self._place(indices, *maps.starts.T)
+        self._place(indices, *divmod(maps.starts, size[1] + 1))
         if self._writer.has_coordinates:
             for index in indices.tolist():
                 self._load(index)
@@ -79,9 +81,10 @@ class FrozenLakeVectorEnv(TextVectorEnv):
         if self._lake.is_slippery:
             directions = self._slip(indices, actions)
         rows, columns = self._rows[indices], self._columns[indices]
-        last_rows, last_columns = self._sizes[indices].T - 1
-        new_rows = np.clip(rows + _DOWN[directions], 0, last_rows)
-        new_columns = np.clip(columns + _RIGHT[directions], 0, last_columns)
+        new_rows = np.maximum(rows + _DOWN[directions], 0)
+        np.minimum(new_rows, self._last_rows[indices], out=new_rows)
+        new_columns = np.maximum(columns + _RIGHT[directions], 0)
+        np.minimum(new_columns, self._last_columns[indices], out=new_columns)
         self._place(indices, new_rows, new_columns)
         below = self._below[indices]
         return Transitions(
@@ -92,7 +95,7 @@ class FrozenLakeVectorEnv(TextVectorEnv):
 
     def _place(self, indices: Indices, rows: Indices, columns: Indices) -> None:
         self._rows[indices], self._columns[indices] = rows, columns
-        cells = rows * (self._sizes[indices, 1] + 1) + columns
+        cells = rows * (self._last_columns[indices] + 2) + columns
         self._cells[indices] = cells
         self._below[indices] = self._ground[indices, cells]
 
@@ -121,14 +124,13 @@ class FrozenLakeVectorEnv(TextVectorEnv):
         return {"position": self._positions[self._rows[indices], self._columns[indices]]}
 
     def _load(self, index: int) -> None:
-        rows, columns = self._sizes[index].tolist()
+        rows, columns = int(self._last_rows[index]) + 1, int(self._last_columns[index]) + 1
         board = self._ground[index][: rows * (columns + 1)].reshape(rows, -1)[:, :columns]
         goal, *other_goals = _list_cells(board == GOAL)
-        start_row, start_column = self._starts[index].tolist()
         layout = Layout(
             size=(rows, columns),
             holes=frozenset(_list_cells(board == HOLE)),
-            start=(start_row, start_column),
+            start=divmod(int(self._starts[index]), columns + 1),
             goal=goal,
             other_goals=frozenset(other_goals),
         )
@@ -139,7 +141,9 @@ class FrozenLakeVectorEnv(TextVectorEnv):
 def _read_layout(layout: Layout) -> LakeMaps:
     kinds = lay_out_kinds(layout)
     board = np.array([[_KINDS.index(kind) for kind in row] for row in kinds], np.uint8)
-    return LakeMaps(board[None], np.array([layout.start]))
+    row, column = layout.start
+    laid_out = lay_out_boards(board[None], layout.size[0] * (layout.size[1] + 1))
+    return LakeMaps(laid_out, np.array([row * (layout.size[1] + 1) + column]))
 
 
 def _list_cells(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:

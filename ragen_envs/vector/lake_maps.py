@@ -6,18 +6,19 @@ import numpy as np
 import numpy.typing as npt
 
 from ragen_envs.frozen_lake import layout as single
-from ragen_envs.vector.boards import Codes
+from ragen_envs.vector.boards import Codes, lay_out_boards
 from ragen_envs.vector.streams import Indices, RandomStreams
 
-FROZEN, HOLE, GOAL = range(3)
+# Those below `HOLE` can be walked on.
+FROZEN, GOAL, HOLE = range(3)
 
 
 class LakeMaps(NamedTuple):
     """Maps of one size.
 
     Attributes:
-        boards: `FROZEN`, `HOLE` or `GOAL`. Shape `(N, rows, columns)`.
-        starts: Row and column. Shape `(N, 2)`.
+        boards: `FROZEN`, `GOAL`, `HOLE`, laid out as by `lay_out_boards`. Shape `(N, length)`.
+        starts: Where in the boards the starts are. Shape `(N,)`.
     """
 
     boards: Codes
@@ -32,39 +33,56 @@ def generate_lake_maps(
     Raises:
         ValueError: As `generate_layout`.
     """
-    boards = np.empty((len(indices), *size), np.uint8)
-    starts = np.empty((len(indices), 2), np.intp)
+    blank = lay_out_boards(np.full((1, *size), FROZEN, np.uint8), (size[0] + 1) * (size[1] + 1))
+    boards = np.empty((len(indices), blank.size), np.uint8)
+    starts = np.empty(len(indices), np.intp)
     missing = np.arange(len(indices))
     for _ in range(single.MAX_TRIES):
         numbers = streams.draw(indices[missing], single.NUM_END_NUMBERS + size[0] * size[1])
-        drawn = _draw_maps(size, frozen_probability, numbers)
-        boards[missing], starts[missing] = drawn
-        missing = missing[~_find_reachable(drawn)]
+        drawn = blank.repeat(len(missing), axis=0)
+        drawn_starts, goals = _draw_maps(drawn, size, frozen_probability, numbers)
+        boards[missing], starts[missing] = drawn, drawn_starts
+        missing = missing[~_find_reachable(drawn, drawn_starts, goals, size[1])]
         if not len(missing):
-            return LakeMaps(boards, starts)
+            return LakeMaps(boards[:, : size[0] * (size[1] + 1)], starts)
     raise single.no_path_error(size, frozen_probability)
 
 
 def _draw_maps(
-    size: tuple[int, int], frozen_probability: float, numbers: npt.NDArray[np.float64]
-) -> LakeMaps:
-    num_cells = size[0] * size[1]
+    boards: Codes,
+    size: tuple[int, int],
+    frozen_probability: float,
+    numbers: npt.NDArray[np.float64],
+) -> tuple[Indices, Indices]:
+    """Turn blank boards into maps. Returns where in them the starts and the goals are."""
+    rows, columns = size
+    num_cells = rows * columns
     starts = (numbers[:, 0] * num_cells).astype(np.intp)
     goals = (numbers[:, 1] * (num_cells - 1)).astype(np.intp)
     goals += goals >= starts
-    boards = (numbers[:, single.NUM_END_NUMBERS :] >= frozen_probability).astype(np.uint8)
+    is_hole = numbers[:, single.NUM_END_NUMBERS :] >= frozen_probability
+    cells = boards.reshape(-1, rows + 1, columns + 1)[:, :rows, :columns]
+    cells[is_hole.reshape(-1, rows, columns)] = HOLE
+    starts += starts // columns  # the line breaks before it
+    goals += goals // columns
     rank = np.arange(len(boards))
     boards[rank, starts] = FROZEN
     boards[rank, goals] = GOAL
-    return LakeMaps(boards.reshape(-1, *size), np.column_stack(divmod(starts, size[1])))
+    return starts, goals
 
 
-def _find_reachable(maps: LakeMaps) -> npt.NDArray[np.bool_]:
-    """Tell which goals can be reached, by flooding all maps from their starts at once."""
-    num_maps, _, columns = maps.boards.shape
-    is_start = np.zeros(maps.boards.shape, np.bool_)
-    is_start[np.arange(num_maps), maps.starts[:, 0], maps.starts[:, 1]] = True
-    is_open, flooded = _pack(maps.boards != HOLE), _pack(is_start)
+def _find_reachable(
+    boards: Codes, starts: Indices, goals: Indices, columns: int
+) -> npt.NDArray[np.bool_]:
+    """Tell which goals can be reached, by flooding all maps from their starts at once.
+
+    All cells of all maps are one number, whose shifts cost a thousandth of a shift per map. The
+    boards must have an empty row at the end, so that no shift leads from one to another.
+    """
+    firsts = np.arange(0, boards.size, boards.shape[1])
+    is_start = np.zeros(boards.size, np.bool_)
+    is_start[firsts + starts] = True
+    is_open, flooded = _pack(boards < HOLE), _pack(is_start)
     below = columns + 1
     while True:
         grown = flooded | flooded << 1 | flooded >> 1 | flooded << below | flooded >> below
@@ -72,24 +90,11 @@ def _find_reachable(maps: LakeMaps) -> npt.NDArray[np.bool_]:
         if grown == flooded:
             break
         flooded = grown
-    return _find_nonempty(flooded & _pack(maps.boards == GOAL), maps.boards.shape)
+    octets = np.frombuffer(flooded.to_bytes((boards.size + 7) // 8, "little"), np.uint8)
+    cells = np.unpackbits(octets, bitorder="little")
+    is_reached: npt.NDArray[np.bool_] = cells[firsts + goals] == 1
+    return is_reached
 
 
-def _pack(boards: npt.NDArray[np.bool_]) -> int:
-    """Make one number of all cells: its shifts cost a thousandth of a shift per board.
-
-    Each board gets an empty column and an empty row, so that no shift leads from one to another.
-    """
-    num_boards, rows, columns = boards.shape
-    padded = np.zeros((num_boards, rows + 1, columns + 1), np.bool_)
-    padded[:, :rows, :columns] = boards
-    return int.from_bytes(np.packbits(padded, bitorder="little").tobytes(), "little")
-
-
-def _find_nonempty(packed: int, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
-    """Tell which of the boards of this shape that were packed have a cell in `packed`."""
-    num_boards, rows, columns = shape
-    num_bits = num_boards * (rows + 1) * (columns + 1)
-    octets = np.frombuffer(packed.to_bytes((num_bits + 7) // 8, "little"), np.uint8)
-    cells = np.unpackbits(octets, count=num_bits, bitorder="little").reshape(num_boards, -1)
-    return np.asarray(cells.any(axis=1))
+def _pack(cells: npt.NDArray[np.bool_]) -> int:
+    return int.from_bytes(np.packbits(cells, bitorder="little").tobytes(), "little")

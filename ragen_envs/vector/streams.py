@@ -7,7 +7,7 @@ from gymnasium.utils import seeding
 Indices = npt.NDArray[np.intp]
 
 # A call of a generator costs about as much as this many numbers do.
-MIN_BLOCK_LENGTH = 256
+MIN_BLOCK_LENGTH = 512
 # So many of the largest requests fit into a block.
 REQUESTS_PER_BLOCK = 4
 

@@ -108,7 +108,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
         self._has_state = True
         self._texts[indices] = self._write(indices)
         infos = self._batch_infos(indices, np.zeros(self.num_envs, np.bool_))
-        return tuple(self._texts), infos
+        return tuple(self._texts.tolist()), infos
 
     def step(
         self, actions: npt.ArrayLike
@@ -143,7 +143,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
             self._restart(ended)
         self._texts = self._write(self._all)
         infos |= self._batch_infos(self._all, is_effective)
-        return tuple(self._texts), rewards, terminated, truncated, infos
+        return tuple(self._texts.tolist()), rewards, terminated, truncated, infos
 
     def render(self) -> tuple[Any, ...] | None:
         """Return a tuple of texts (`ansi`) or pictures (`rgb_array`); see `TextEnv.render`.
@@ -153,7 +153,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
         """
         self._check_has_state("render()")
         if self.render_mode == "ansi":
-            return tuple(self._texts)
+            return tuple(self._texts.tolist())
         if self.render_mode == "rgb_array":
             return tuple(self._look_at(index)._draw() for index in range(self.num_envs))
         gym.logger.warn(
@@ -221,10 +221,12 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
             "action_is_effective": is_effective[indices],
             **self._details(indices),
         }
+        mask = np.zeros(self.num_envs, np.bool_)
+        mask[indices] = True
         batched: dict[str, Any] = {}
         for key, values in infos.items():
             batched[key] = _spread(values, indices, self.num_envs)
-            batched[f"_{key}"] = _spread(np.True_, indices, self.num_envs)
+            batched[f"_{key}"] = mask.copy()
         return batched
 
     def _look_at(self, index: int) -> TextEnv:
@@ -314,7 +316,12 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
 
 
 def _spread(values: Any, indices: Indices, num_envs: int) -> npt.NDArray[Any]:
-    """Put values at their environments; elsewhere is zero, or None among objects."""
+    """Put values at their environments; elsewhere is zero, or None among objects.
+
+    Values of all environments are returned as they are.
+    """
+    if values.shape == (num_envs,):
+        return np.asarray(values)
     is_objects = values.dtype.kind == "O"
     spread = np.full(num_envs, None) if is_objects else np.zeros(num_envs, values.dtype)
     spread[indices] = values

@@ -63,6 +63,12 @@ PUBLIC_NAMES = {
         "mcnemar_p_value",
         "read_result",
     },
+    "ragen_envs.vector": {
+        "BanditVectorEnv",
+        "FrozenLakeVectorEnv",
+        "SokobanVectorEnv",
+        "TextVectorEnv",
+    },
     "ragen_trl.functional": {
         "GAEOutput",
         "Moments",

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from ragen_envs.grid import (
+    Board,
     board_charset,
     board_max_length,
     check_observation_format,
@@ -77,13 +78,24 @@ def test_render_coordinates_writes_one_line_per_object():
 
 
 def test_render_board_writes_the_asked_parts():
-    symbols = VOCABULARIES["letters"]
     grid = "WFF\nFWF"
     coordinates = "wall: row 0, column 0.\nwall: row 1, column 1."
-    assert render_board(KINDS, OBJECTS, symbols, "grid") == grid
-    assert render_board(KINDS, OBJECTS, symbols, "coordinates") == coordinates
-    both = render_board(KINDS, OBJECTS, symbols, "grid_coordinates")
-    assert both == grid + "\n" + coordinates
+    assert render_board(grid, OBJECTS, "grid") == grid
+    assert render_board(grid, OBJECTS, "coordinates") == coordinates
+    assert render_board(grid, OBJECTS, "grid_coordinates") == grid + "\n" + coordinates
+
+
+def test_board_shows_the_pieces_of_this_time_only():
+    board = Board(KINDS, VOCABULARIES["letters"])
+    assert board.write_rows([("wall", (0, 1)), ("floor", (1, 1)), ("wall", (1, 2))]) == "WWF\nFFW"
+    assert board.write_rows([]) == "WFF\nFWF"
+    assert board.list_kinds([("wall", (1, 2))])[1] == ["floor", "wall", "wall"]
+    assert board.list_kinds([]) == KINDS
+
+
+def test_board_takes_the_later_piece_of_two_on_a_cell():
+    board = Board(KINDS, VOCABULARIES["letters"])
+    assert board.write_rows([("wall", (0, 2)), ("floor", (0, 2))]) == "WFF\nFWF"
 
 
 def test_board_charset_of_the_grid_is_the_symbols_and_the_line_break():
@@ -96,7 +108,7 @@ def test_board_charset_and_length_cover_the_fullest_board(observation_format):
     kinds = [["wall"] * size[1] for _ in range(size[0])]
     objects = [(name, (r, c)) for r in range(3) for c in range(12) for name in names]
     symbols = VOCABULARIES["plain"]
-    text = render_board(kinds, objects, symbols, observation_format)
+    text = render_board(render_rows(kinds, symbols), objects, observation_format)
     assert set(text) <= set(board_charset(symbols, names, observation_format))
     assert len(text) <= board_max_length(size, names, observation_format)
 

@@ -25,7 +25,6 @@ def list_pictures(rows):
         for _ in range(4):
             pictures.append(picture)
             picture = turn(picture)
-    assert len({tuple(picture) for picture in pictures}) == 8
     return pictures
 
 
@@ -50,12 +49,14 @@ def collect_forms(env, seeds):
 
 
 def test_canonical_form_of_a_room_is_the_same_for_its_eight_pictures():
+    assert len({tuple(picture) for picture in list_pictures(ROOM)}) == 8
     forms = {form_of_room(picture) for picture in list_pictures(ROOM)}
     assert len(forms) == 1
     assert sorted(forms.pop().replace("\n", "")) == sorted("##    .  $ . $ @##   ###")
 
 
 def test_canonical_form_of_a_lake_is_the_same_for_its_eight_pictures():
+    assert len({tuple(picture) for picture in list_pictures(LAKE)}) == 8
     assert len({form_of_lake(picture) for picture in list_pictures(LAKE)}) == 1
 
 
@@ -129,6 +130,32 @@ def test_split_seeds_have_no_level_in_common_up_to_symmetry(env_id, num_train, n
     if "Large" not in env_id:
         halves = collect_forms(env, range(600)), collect_forms(env, range(600, 1200))
         assert set(halves[0]) & set(halves[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "env_id", ["ragen/FrozenLake-v0", "ragen/Sokoban-v0", "ragen/LargeSokoban-v0"]
+)
+def test_split_of_20000_training_seeds_shows_no_picture_of_a_validation_level(env_id):
+    env = gym.make(env_id, render_mode="ansi")
+    splits = Splits(env)
+
+    def draw(seed):
+        return env.reset(seed=seed)[0]
+
+    held_out, others = (splits.validation_seeds(500, first_seed=first) for first in (0, 50_000))
+    pictures = {
+        "\n".join(picture) for seed in held_out for picture in list_pictures(draw(seed).split("\n"))
+    }
+    num_seeds = 0
+    for num_seeds, seed in enumerate(itertools.islice(splits.train_seeds(), 20_000), start=1):
+        text = env.render()  # `Splits` has just reset the environment with this seed
+        assert num_seeds % 1000 or text == draw(seed)
+        assert text not in pictures, f"seed {seed}"
+    assert num_seeds == 20_000
+    # Negative control: on the validation side pictures come again, unless rooms are large.
+    num_again = sum(draw(seed) in pictures for seed in others)
+    assert num_again > 0 or "Large" in env_id
 
 
 def test_split_holds_across_arguments_of_the_environment():

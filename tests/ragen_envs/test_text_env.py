@@ -153,6 +153,11 @@ def test_render_follows_the_render_mode():
     assert (env.render() == env.count).all()
 
 
+def test_render_before_reset_raises_reset_needed():
+    with pytest.raises(ResetNeeded, match=r"Call `reset\(\)` before `render"):
+        Counter(render_mode="ansi").render()
+
+
 def test_render_without_a_mode_warns(monkeypatch):
     monkeypatch.setattr(logger, "min_level", logger.WARN)
     env = Counter()

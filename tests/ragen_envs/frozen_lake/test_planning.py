@@ -184,7 +184,7 @@ def test_plan_sorting_out_sequences_loses_nothing(monkeypatch):
 def test_plan_with_too_many_sequences_raises(monkeypatch):
     monkeypatch.setattr(planning_module, "MAX_SEQUENCES", 50)
     monkeypatch.setattr(planning_module, "NUM_SEQUENCES_TO_SORT", 0)
-    layout = generate_layout((8, 8), 0.8, np.random.default_rng(1))
+    layout = generate_layout((8, 8), 0.8, np.random.default_rng(2))
     with pytest.raises(ValueError, match=r"`max_actions_per_turn` must leave at most 50"):
         TurnPlanner(layout, 1 / 3, 5).plan(State(layout.start), 1, 5)
 

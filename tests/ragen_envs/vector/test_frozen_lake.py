@@ -24,7 +24,7 @@ ARGUMENTS = [
 
 @pytest.mark.parametrize("arguments", ARGUMENTS, ids=str)
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-@pytest.mark.parametrize(("limit", "num_steps"), [(None, 160), (4, 40)])
+@pytest.mark.parametrize(("limit", "num_steps"), [(None, 110), (4, 30)])
 def test_batch_equals_single_environments_step_by_step(arguments, mode, limit, num_steps):
     native, sync = make_pair(LAKE, num_envs=5, mode=mode, limit=limit, **arguments)
     reset_pair(native, sync, seed=5)

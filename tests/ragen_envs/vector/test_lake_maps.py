@@ -23,9 +23,10 @@ def test_maps_are_those_of_single_environments(size, frozen_probability):
     for index, board, start in zip(indices.tolist(), maps.boards, maps.starts, strict=True):
         rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(index)))
         layout = generate_layout(size, frozen_probability, rng)
-        assert tuple(start) == layout.start
-        assert {tuple(cell) for cell in np.argwhere(board == HOLE).tolist()} == layout.holes
-        assert [tuple(cell) for cell in np.argwhere(board == GOAL).tolist()] == [layout.goal]
+        assert divmod(start, size[1] + 1) == layout.start
+        cells = board.reshape(size[0], -1)[:, : size[1]]
+        assert {tuple(cell) for cell in np.argwhere(cells == HOLE).tolist()} == layout.holes
+        assert [tuple(cell) for cell in np.argwhere(cells == GOAL).tolist()] == [layout.goal]
         # Also where the generator stands after as many tries.
         assert streams.generator(index).bit_generator.state == rng.bit_generator.state
 
