@@ -108,11 +108,15 @@ def _run(options: argparse.Namespace) -> list[str]:
     models: list[str | Player] = [*options.models, *([] if endpoint is None else [endpoint])]
     names = [*options.models, *([] if endpoint is None else [endpoint.name])]
     other_folder, *folders = _choose_folders(names, options.output)
+    other = None
+    if options.compare is not None:
+        # First, so that a name that is neither a result nor a model costs no evaluation.
+        other = read_result(options.compare) or play(options.compare, other_folder)
     results = [play(model, folder) for model, folder in zip(models, folders, strict=True)]
-    if options.compare is None:
-        return [format_result(result) for result in results]
-    other = read_result(options.compare) or play(options.compare, other_folder)
-    tables = [format_result(result) for result in [*results, other]]
+    tables = [format_result(result) for result in results]
+    if other is None:
+        return tables
+    tables.append(format_result(other))
     for result, folder in zip(results, folders, strict=True):
         comparisons = compare_results(result, other)
         tables.append(format_comparison(result.model, other.model, comparisons))

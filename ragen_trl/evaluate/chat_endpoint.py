@@ -47,8 +47,9 @@ class Failure(NamedTuple):
     """Why a question got no reply.
 
     Attributes:
-        kind: `timeout`, `connection`, `rate_limit` (429), `server` (5xx), `malformed` (an answer that
-            is no chat completion), `rejected` (any other 4xx) or `content_filter` (withheld).
+        kind: `timeout` (408 or silence), `connection`, `rate_limit` (429), `server` (5xx),
+            `malformed` (an answer that is no chat completion), `rejected` (any other 4xx) or
+            `content_filter` (withheld).
         message: The last error, in one line.
     """
 
@@ -171,17 +172,17 @@ class ChatEndpoint:
         return ChatReply(text, thought, tokens[1])
 
     def _is_hopeless(self, error: openai.APIError, failure: Failure) -> bool:
-        status = error.status_code if isinstance(error, openai.APIStatusError) else None
-        if status in HOPELESS_STATUSES or error.code == "insufficient_quota":
+        if _status_of(error) in HOPELESS_STATUSES or error.code == "insufficient_quota":
             return True
         is_unreachable = isinstance(error.__cause__, httpx2.ConnectError)
         return not self.counts["answers"] and (is_unreachable or failure.kind == "rejected")
 
     def _explain(self, error: openai.APIError) -> str:
         where = f"model {self._model!r} at {self._client.base_url}"
-        if not isinstance(error, openai.APIStatusError):
+        status = _status_of(error)
+        if status is None:
             return f"Cannot reach {where}: {_one_line(error)} Is the server running?"
-        remedy = REMEDIES.get(error.status_code, "Check the arguments of the endpoint.")
+        remedy = REMEDIES.get(status, "Check the arguments of the endpoint.")
         if error.code == "insufficient_quota":
             remedy = REMEDIES[402]
         return f"The server refused {where}: {_one_line(error)} {remedy}"
@@ -217,8 +218,12 @@ def _check_answer(response: httpx2.Response) -> None:
         raise httpx2.DecodingError(f"no chat completion: {response.text!r}")
 
 
+def _status_of(error: openai.APIError) -> int | None:
+    return error.status_code if isinstance(error, openai.APIStatusError) else None
+
+
 def _kind_of(error: openai.APIError) -> str:
-    if isinstance(error, openai.APITimeoutError):
+    if isinstance(error, openai.APITimeoutError) or _status_of(error) == 408:
         return "timeout"
     if isinstance(error, openai.APIConnectionError):
         is_malformed = isinstance(error.__cause__, httpx2.DecodingError)

@@ -12,9 +12,9 @@ class EvaluationSettings:
     Attributes:
         episodes: Start states per environment; every model meets the same ones.
         samples: Episodes per start state, each with luck of its own.
-        seed: Start states are taken from this seed on.
-        validation_share: As in training: seeds whose level is among this share of all levels, the
-            same as those that training never plays; 0 takes the seeds as they come.
+        seed: Seed from which start states are taken, in ascending order.
+        validation_share: Share of the levels that training never plays; start states are taken from
+            it alone. 0 takes seeds as they come.
         temperature: Sampling temperature; 0 takes the most probable token.
         max_turns: Replies per episode.
         max_actions_per_turn: Executed actions per reply.
@@ -32,9 +32,10 @@ class EvaluationSettings:
 
     episodes: int = field(default=256, metadata={"help": "start states per environment"})
     samples: int = field(default=1, metadata={"help": "episodes per start state"})
-    seed: int = field(default=123, metadata={"help": "start states from this seed on"})
+    seed: int = field(default=123, metadata={"help": "seed from which start states are taken"})
     validation_share: float = field(
-        default=0.1, metadata={"help": "share of the levels that training never plays; 0 for all"}
+        default=0.1,
+        metadata={"help": "share of the levels that training never plays; 0 takes every seed"},
     )
     temperature: float = field(default=0.5, metadata={"help": "0 takes the most probable token"})
     max_turns: int = field(default=5, metadata={"help": "replies per episode"})
@@ -66,10 +67,7 @@ class EvaluationSettings:
         if self.seed < 0:
             raise ValueError(f"`seed` must be at least 0, got {self.seed}.")
         if not 0 <= self.validation_share < 1:
-            raise ValueError(
-                f"`validation_share` must be in [0, 1), got {self.validation_share}. Use 0 to take "
-                "seeds as they come."
-            )
+            raise ValueError(f"`validation_share` must be in [0, 1), got {self.validation_share}.")
         if not 0 <= self.temperature < math.inf:
             raise ValueError(
                 f"`temperature` must be finite and at least 0, got {self.temperature}. 0 is greedy."

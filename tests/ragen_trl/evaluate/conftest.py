@@ -12,6 +12,7 @@ def quick():
     def make(**options):
         defaults = {
             "episodes": 5,
+            "validation_share": 0.0,
             "think": False,
             "max_new_tokens_per_turn": 20,
             "max_trajectory_tokens": 1200,

@@ -118,6 +118,10 @@ FAILURES = {
 }
 
 
+def test_a_timeout_of_the_server_is_one():
+    assert ask(refusal(408))[0].kind == "timeout"
+
+
 @pytest.mark.parametrize("kind", FAILURES)
 def test_failures_are_named_and_counted(kind):
     got, counts = ask(FAILURES[kind], timeout=0.2 if kind == "timeout" else 5.0)

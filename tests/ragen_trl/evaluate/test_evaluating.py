@@ -4,10 +4,10 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from ragen_envs.splits import Splits
 from ragen_trl import EnvSpec, evaluate
-from ragen_trl.evaluate import EpisodeRecord
+from ragen_trl.evaluate import EpisodeRecord, EvaluationSettings
 from ragen_trl.evaluate.evaluating import list_jobs
-from ragen_trl.environments import make_eval_pools
 from ragen_trl.evaluation import EvaluationPanel
 from tests.fakes import ScriptedTextEnv, Step
 from tests.processes import run_script
@@ -26,7 +26,7 @@ model, output, batch_size = sys.argv[1:]
 lake = EnvSpec("ragen/FrozenLake-v0", kwargs={"is_slippery": False})
 settings = EvaluationSettings(
     episodes=5, samples=2, think=False, max_new_tokens_per_turn=20, max_trajectory_tokens=1200,
-    temperature=1.0,
+    temperature=1.0, validation_share=0.0,
 )
 result = evaluate(
     model, {"bandit": "ragen/Bandit-v0", "lake": lake}, settings=settings, output=output,
@@ -64,21 +64,19 @@ def without_timings(folder):
     return content
 
 
-def test_list_jobs_names_every_episode_once(quick):
+def test_list_jobs_names_every_episode_once():
     pools = {"a": "pool a", "b": "pool b"}
-    panel = EvaluationPanel(pools, first_seed=7, num_seeds=2, validation_share=0)
+    panel = EvaluationPanel(pools, first_seed=7, num_seeds=2, validation_share=0.0)
     assert list_jobs(panel, 2) == [
         (env, f"pool {env}", seed, sample) for env in "ab" for seed in (7, 8) for sample in (0, 1)
     ]
 
 
-def test_seeds_are_those_of_each_environments_validation_side(quick):
-    pools = make_eval_pools(ENVS, [], quick().agent_turns)
-    panel = EvaluationPanel(pools, first_seed=123, num_seeds=5, validation_share=0.1)
-    sides = [{job.seed for job in list_jobs(panel, 1) if job.env == name} for name in panel.names]
-    assert all(len(seeds) == 5 for seeds in sides)
-    assert sides[0] != sides[1]
-    assert sides == [set(panel.seeds(name)) for name in panel.names]
+def test_start_states_are_on_the_validation_side_by_default(quick):
+    settings = quick(validation_share=EvaluationSettings().validation_share, episodes=4)
+    result = evaluate(CountingPlayer(), "ragen/Sokoban-v0", settings=settings)
+    seeds = [record.seed for record in result.episodes]
+    assert tuple(seeds) == Splits("ragen/Sokoban-v0").validation_seeds(4, first_seed=123)
 
 
 def test_batch_sizes_and_processes_give_identical_files(saved_start, quick, tmp_path):
@@ -97,9 +95,7 @@ def test_batch_sizes_and_processes_give_identical_files(saved_start, quick, tmp_
     keys = [(e["env"], e["seed"], e["sample"]) for e in episodes]
     seeds = {env: sorted({key[1] for key in keys if key[0] == env}) for env in ENVS}
     assert all(len(seeds[env]) == 5 for env in ENVS)
-    assert keys == [
-        (env, seed, sample) for env in ENVS for seed in seeds[env] for sample in (0, 1)
-    ]
+    assert keys == [(env, seed, sample) for env in ENVS for seed in seeds[env] for sample in (0, 1)]
     # Else nothing was drawn, and everything above would hold of any code.
     assert len({(e["reward"], e["turns"], e["response_tokens"]) for e in episodes}) > 4
 
@@ -113,7 +109,7 @@ def test_the_trainers_evaluation_and_the_command_play_the_same(make_trainer, qui
     result = evaluate(
         str(tmp_path / "trained"),
         [BANDIT, LAKE],
-        settings=quick(episodes=12, samples=2),
+        settings=quick(episodes=12, samples=2, validation_share=0.1),
         batch_size=7,
     )
     for name, summary in result.summaries.items():
@@ -136,23 +132,26 @@ def test_an_interrupted_evaluation_goes_on_where_it_was(quick, tmp_path):
     settings = quick(samples=2)
     whole = CountingPlayer()
     evaluate(whole, ENVS, settings=settings, output=tmp_path / "whole")
-    first, second = CountingPlayer(stops_after=7), CountingPlayer()
-    with pytest.raises(KeyboardInterrupt):
-        evaluate(first, ENVS, settings=settings, output=tmp_path / "parts")
-    assert not (tmp_path / "parts" / "results.json").exists()
-    # The last line was cut on its way to the disk.
     path = tmp_path / "parts" / "episodes.jsonl"
-    path.write_bytes(path.read_bytes()[:-9])
-    result = evaluate(second, ENVS, settings=settings, output=tmp_path / "parts")
-    assert second.played == whole.played[6:]
-    assert result.timings["num_episodes_played"] == 14
+    for num_done, num_more in ((0, 7), (6, 4)):
+        player = CountingPlayer(stops_after=num_more)
+        with pytest.raises(KeyboardInterrupt):
+            evaluate(player, ENVS, settings=settings, output=tmp_path / "parts")
+        assert player.played == whole.played[num_done : num_done + num_more]
+        assert not (tmp_path / "parts" / "results.json").exists()
+        # The last line was cut on its way to the disk.
+        path.write_bytes(path.read_bytes()[:-9])
+    last = CountingPlayer()
+    result = evaluate(last, ENVS, settings=settings, output=tmp_path / "parts")
+    assert last.played == whole.played[9:]
+    assert result.timings["num_episodes_played"] == 11
     contents = [without_timings(tmp_path / name) for name in ("whole", "parts")]
     for content in contents:
         content.pop("usage")
     assert contents[0] == contents[1]
-    third = CountingPlayer()
-    evaluate(third, ENVS, settings=settings, output=tmp_path / "parts")
-    assert third.played == []
+    idle = CountingPlayer()
+    evaluate(idle, ENVS, settings=settings, output=tmp_path / "parts")
+    assert idle.played == []
 
 
 def test_a_local_model_goes_on_with_the_same_episodes(saved_start, quick, tmp_path):

@@ -27,6 +27,7 @@ def test_defaults_are_those_of_training(tmp_path):
         ("max_trajectory_tokens", 0, "at least 1"),
         ("seed", -1, "at least 0"),
         ("validation_share", 1.0, r"in \[0, 1\)"),
+        ("validation_share", -0.1, r"in \[0, 1\)"),
         ("temperature", -0.1, "finite and at least 0"),
         ("temperature", math.inf, "finite and at least 0"),
         ("temperature", math.nan, "finite and at least 0"),
