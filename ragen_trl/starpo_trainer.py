@@ -24,6 +24,7 @@ from ragen_trl.playing_trainer import PlayingTrainer
 from ragen_trl.progress import LineProgressCallback
 from ragen_trl.refill import refill
 from ragen_trl.rollout import RolloutTimer
+from ragen_trl.rollout_callback import RolloutCallback
 from ragen_trl.selection import Selection, select_trajectories
 from ragen_trl.starpo_config import StarPOConfig
 from ragen_trl.start_states import GroupDealer
@@ -144,7 +145,7 @@ class StarPOTrainer(PlayingTrainer):
         return DataLoader(placeholders, batch_size=1, collate_fn=list)
 
     def _start_iteration(self) -> float:
-        """Play a rollout and queue the batches of its updates; return the seconds of play."""
+        """Play a rollout and queue its updates; return the seconds of play and of callbacks."""
         args, begin, timer = self.args, time.perf_counter(), RolloutTimer()
 
         def play(num_groups: int) -> list[Trajectory]:
@@ -167,10 +168,31 @@ class StarPOTrainer(PlayingTrainer):
         self._append_metrics(self._dealer.update_curricula(played))
         self._log_rollout(played, selection, seconds, timer)
         begin = time.perf_counter()
+        self._show_rollout(played)
+        seconds += time.perf_counter() - begin
+        begin = time.perf_counter()
         self._queue_updates(selection)
         self._append_metrics({"time/logps": time.perf_counter() - begin})
         self._iteration += 1
         return seconds
+
+    def _show_rollout(self, played: Sequence[Trajectory]) -> None:
+        """Call the callbacks that look at rollouts, and log what they measured."""
+        callbacks = [c for c in self.callback_handler.callbacks if isinstance(c, RolloutCallback)]
+        if not callbacks:
+            return
+        with torch.no_grad(), self._policy_at_rest(), self._open_model() as model:
+            for callback in callbacks:
+                metrics = callback.on_rollout_end(
+                    self.args,
+                    self.state,
+                    self.control,
+                    trajectories=played,
+                    model=model,
+                    processing_class=self._tokenizer,
+                    iteration=self._iteration,
+                )
+                self._append_metrics(metrics)
 
     def _queue_updates(self, selection: Selection) -> None:
         args, accelerator = self.args, self.accelerator

@@ -34,6 +34,7 @@ from ragen_trl.functional.masking import (
     masked_sum,
     whiten,
 )
+from ragen_trl.functional.mutual_information import Information, measure_information
 from ragen_trl.functional.rewards import normalize_returns
 from ragen_trl.functional.reweighting import loss_scale, soft_group_weights
 from ragen_trl.functional.turn_advantages import (
@@ -45,6 +46,7 @@ from ragen_trl.functional.turn_advantages import (
 
 __all__ = [
     "GAEOutput",
+    "Information",
     "Moments",
     "PolicyLoss",
     "ValueLoss",
@@ -68,6 +70,7 @@ __all__ = [
     "masked_mean",
     "masked_moments",
     "masked_sum",
+    "measure_information",
     "normalize_returns",
     "rebn_advantages",
     "row_weights",

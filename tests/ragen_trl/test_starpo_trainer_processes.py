@@ -11,7 +11,7 @@ from tests.training import assert_same_tensors
 PLAYING = """
 import json, sys
 import torch
-from ragen_trl import StarPOConfig, StarPOTrainer
+from ragen_trl import MutualInformationCallback, StarPOConfig, StarPOTrainer
 from ragen_trl.tiny import load_tiny_policy
 
 torch.set_num_threads(1)
@@ -23,11 +23,15 @@ args = StarPOConfig(
     gradient_checkpointing=False, eval_episodes=5, save_strategy="no", report_to="none",
     disable_tqdm=True, use_cpu=True,
 )
-trainer = StarPOTrainer(model, args, env="ragen/Bandit-v0", processing_class=tokenizer)
+trainer = StarPOTrainer(
+    model, args, env="ragen/Bandit-v0", processing_class=tokenizer,
+    callbacks=[MutualInformationCallback(every=1)],
+)
 trainer.train()
 metrics = trainer.evaluate()
 weights = sum(p.double().abs().sum().item() for p in trainer.model.parameters())
-logs = [x["reward"] for x in trainer.state.log_history if "reward" in x]
+names = ("reward", "mi/num_pairs", "mi/conditional_entropy", "mi/mutual_information")
+logs = [[x[n] for n in names] for x in trainer.state.log_history if "reward" in x]
 result = [weights, logs, metrics["eval_success_rate"], metrics["eval_num_episodes"]]
 with open(f"{sys.argv[1]}/rank{trainer.accelerator.process_index}.json", "w") as file:
     json.dump(result, file)
@@ -151,6 +155,8 @@ def test_two_processes_keep_one_policy_and_log_the_same(tmp_path):
     )
     assert first == second
     assert len(first[1]) == 2
+    # The reasoning of all twelve episodes is scored, those of the other process included.
+    assert [logs[1] for logs in first[1]] == [12, 12]
     assert first[3] == 5
     # One group of three is kept (0.4 * 3), in one update of at most 2 * 2 * 2 episodes.
     records = (tmp_path / "trajectories" / "train-00000.jsonl").read_text(encoding="utf-8")

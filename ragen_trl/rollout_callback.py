@@ -1,0 +1,45 @@
+"""Callbacks that see what was played."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerControl, TrainerState
+
+from ragen_trl.starpo_config import StarPOConfig
+from ragen_trl.trajectory import Trajectory
+
+
+class RolloutCallback(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
+    """A callback with one event more: a rollout was played, and nothing is learned from it yet.
+
+    Hand it to [`StarPOTrainer`] as one of its `callbacks`.
+    """
+
+    def on_rollout_end(
+        self,
+        args: StarPOConfig,
+        state: TrainerState,
+        control: TrainerControl,
+        *,
+        trajectories: Sequence[Trajectory],
+        model: Any,
+        processing_class: PreTrainedTokenizerBase,
+        iteration: int,
+        **kwargs: Any,
+    ) -> Mapping[str, float]:
+        """Look at a rollout; called on every process, with the same episodes.
+
+        Args:
+            args: The trainer's configuration.
+            state: Where training stands.
+            control: May be changed in place, as in every other event.
+            trajectories: All episodes that were played, over all processes, before the filter.
+            model: The policy that played them, unwrapped, in evaluation mode and without gradients.
+            processing_class: Its tokenizer.
+            iteration: Number of the rollout, counted from 0 and on after a checkpoint.
+            kwargs: Reserved.
+
+        Returns:
+            Metrics for the log entry of the coming update.
+        """
+        return {}
