@@ -4,7 +4,7 @@ TORCH_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test test-slow static check format clean
+.PHONY: demo test test-slow test-browser static check format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -21,6 +21,11 @@ test: $(STAMP)  ## The test suite without the long learning tests.
 
 test-slow: $(STAMP)  ## The learning tests.
 	$(BIN)/python -m pytest -m slow
+
+# Needs Chromium: `apt-get install chromium`, or any build of it named in CHROMIUM=/path.
+test-browser: $(STAMP)  ## The report in headless Chromium.
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[browser]'
+	$(BIN)/python -m pytest -m browser
 
 static: $(STAMP)  ## Format, lint, types.
 	$(BIN)/ruff format --check .

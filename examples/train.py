@@ -126,7 +126,9 @@ def main(script: ScriptArguments, args: StarPOConfig) -> Columns:
     plot_curves(
         [{"step": 0, **before}, *trainer.state.log_history],
         folder / "curves.png",
-        references={n: Reference(random_play[n].rate, optimum[n]) for n in panel.names},
+        references={
+            name: Reference(rate and rate.rate, optimum[name]) for name, rate in random_play.items()
+        },
         title=f"StarPO, {script.model}",
     )
     print(f"\n{format_table(columns)}")

@@ -15,11 +15,11 @@ class Reference(NamedTuple):
     """Success rates that a curve is compared with.
 
     Attributes:
-        random_play: Of uniformly random legal actions.
+        random_play: Of uniformly random legal actions, if measured.
         optimum: The best reachable, if known.
     """
 
-    random_play: float
+    random_play: float | None
     optimum: float | None
 
 
@@ -73,7 +73,8 @@ def _plot_success(
     low, high = (_series(log_history, f"{stem}success_rate_{end}")[1] for end in ("low", "high"))
     axis.plot(steps, rates, "o-", color="tab:blue", label="evaluation, 95 % interval")
     axis.fill_between(steps, low, high, color="tab:blue", alpha=0.15)
-    axis.axhline(reference.random_play, color="tab:red", linestyle="--", label="random play")
+    if reference.random_play is not None:
+        axis.axhline(reference.random_play, color="tab:red", linestyle="--", label="random play")
     if reference.optimum is not None:
         axis.axhline(reference.optimum, color="tab:green", linestyle=":", label="optimum")
     axis.set(title=f"success, {name}", xlabel="update", ylim=(-0.02, 1.05))

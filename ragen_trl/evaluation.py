@@ -5,6 +5,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from gymnasium import spaces
 
 from ragen_envs import AgentTurns, BanditEnv, FrozenLakeEnv, SokobanEnv, optimal_success
 from ragen_envs.baselines import play_random
@@ -81,6 +82,7 @@ class EvaluationPanel:
         )
         self._seeds: dict[str, tuple[int, ...]] = {}
         self._optimal_success: dict[str, float | None] = {}
+        self._random_success: dict[str, Rate | None] = {}
 
     @property
     def names(self) -> list[str]:
@@ -100,10 +102,15 @@ class EvaluationPanel:
             self._optimal_success[name] = mean_optimal_success(env, self.seeds(name))
         return self._optimal_success[name]
 
-    def random_success(self, name: str) -> Rate:
-        """Measure uniformly random legal actions."""
-        env = self.pools[name].take(1)[0]
-        return Rate.of([result.success for result in play_random(env, seeds=self.seeds(name))])
+    def random_success(self, name: str) -> Rate | None:
+        """Measure uniformly random legal actions, once; `None` where actions are free text."""
+        if name not in self._random_success:
+            env = self.pools[name].take(1)[0]
+            self._random_success[name] = None
+            if isinstance(env.env.action_space, spaces.Discrete):
+                results = play_random(env, seeds=self.seeds(name))
+                self._random_success[name] = Rate.of([result.success for result in results])
+        return self._random_success[name]
 
 
 def format_table(columns: Mapping[str, Mapping[str, Rate | float | None]]) -> str:

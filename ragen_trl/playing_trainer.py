@@ -32,6 +32,7 @@ from ragen_trl.metrics import evaluation_metrics, merge_evaluations
 from ragen_trl.progress import RolloutBar
 from ragen_trl.records import write_trajectories
 from ragen_trl.rollout import RolloutTimer, TokenLimits, play_episodes, start_episodes
+from ragen_trl.run_log import RunLogCallback
 from ragen_trl.starpo_config import StarPOConfig
 from ragen_trl.start_states import GroupStart
 from ragen_trl.trainer_checks import (
@@ -88,6 +89,7 @@ class PlayingTrainer(GRPOTrainer):
             )
         self.beta = args.beta
         check_trainer(self)
+        self.add_callback(RunLogCallback(self.eval_panel))
         self._chat = ChatCodec(
             self._tokenizer,
             eos_token_ids=self.eos_token_ids,

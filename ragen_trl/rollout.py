@@ -155,6 +155,7 @@ class _Episode:
             success=self.success,
             turns=self.turns,
             num_effective_actions=self.num_effective_actions,
+            final_state=self.state,
         )
 
 

@@ -56,14 +56,17 @@ class Selection(NamedTuple):
         }
 
     def record(self, trajectory: Trajectory) -> dict[str, Any]:
-        """Return what a log line says about an episode: was it kept, and its turns' advantages.
+        """Return what a log line says about an episode: filter, score of its group, advantages.
 
         Advantages per token, those of a critic, are not recorded.
         """
         rows = [row for row in self.rows if row.trajectory is trajectory]
+        group_ids = sorted({other.group_id for other in self.trajectories})
+        scores = dict(zip(group_ids, self.scores.tolist(), strict=True))
         kept = zip(self.trajectories, self.is_kept.tolist(), strict=True)
         return {
             "is_kept": any(is_kept for other, is_kept in kept if other is trajectory),
+            "group_score": scores.get(trajectory.group_id),
             "advantages": list(rows[0].advantages) if rows and not self.has_critic else None,
         }
 

@@ -54,6 +54,7 @@ class Trajectory:
         success: Whether the task was solved.
         turns: The exchanges as text, length K.
         num_effective_actions: Executed actions that changed the state, over the episode.
+        final_state: The environment's own observation at the end of the episode.
     """
 
     env_id: str
@@ -71,6 +72,7 @@ class Trajectory:
     success: bool
     turns: list[Turn] = field(repr=False)
     num_effective_actions: int = 0
+    final_state: str = ""
 
     def __post_init__(self) -> None:
         token_lengths = {
@@ -124,6 +126,7 @@ class Trajectory:
             "prompt_tokens": len(self.prompt_ids),
             "completion_tokens": len(self.completion_ids),
             "action_tokens": self.num_action_tokens,
+            "final_state": self.final_state,
             "turns": [
                 {
                     **asdict(turn),

@@ -24,6 +24,7 @@ def make_trajectory(
     success=False,
     truncated=False,
     num_effective_actions=0,
+    final_state="",
 ):
     """One episode of one turn that was sampled entirely, unless told otherwise."""
     length = len(completion_ids)
@@ -45,6 +46,7 @@ def make_trajectory(
         success=success,
         turns=turns,
         num_effective_actions=num_effective_actions,
+        final_state=final_state,
     )
 
 

@@ -114,6 +114,7 @@ PUBLIC_NAMES = {
         "turns_to_tokens",
         "whiten",
     },
+    "ragen_trl.report": {"write_report"},
     "ragen_trl.tiny": {"build_tiny_policy", "load_tiny_policy", "warm_start"},
 }
 PUBLIC_OBJECTS = sorted((module, name) for module, names in PUBLIC_NAMES.items() for name in names)

@@ -356,14 +356,17 @@ def test_scores_of_entropy_leave_out_tokens_without_a_number():
 def test_record_says_what_was_kept_and_with_which_advantages():
     rollout = make_rollout([0.0, 1.0], [0.0, 0.1])
     selection = select(rollout, estimator="dr_grpo", ratio=0.5)
+    high, low = (pytest.approx(spread / math.sqrt(2)) for spread in (1.0, 0.1))
     assert [selection.record(t) for t in rollout] == [
-        {"is_kept": True, "advantages": [-0.5]},
-        {"is_kept": True, "advantages": [0.5]},
-        {"is_kept": False, "advantages": None},
-        {"is_kept": False, "advantages": None},
+        {"is_kept": True, "group_score": high, "advantages": [-0.5]},
+        {"is_kept": True, "group_score": high, "advantages": [0.5]},
+        {"is_kept": False, "group_score": low, "advantages": None},
+        {"is_kept": False, "group_score": low, "advantages": None},
     ]
     # Played, but not among those that were selected from; equal to one of them, but another.
-    stranger = replace(rollout[0])
-    assert selection.record(stranger) == {"is_kept": False, "advantages": None}
+    stranger = replace(rollout[0], group_id=9)
+    expected = {"is_kept": False, "group_score": None, "advantages": None}
+    assert selection.record(stranger) == expected
     critic = select(rollout, estimator="gae", ratio=0.5)
-    assert critic.record(rollout[0]) == {"is_kept": True, "advantages": None}
+    expected = {"is_kept": True, "group_score": high, "advantages": None}
+    assert critic.record(rollout[0]) == expected

@@ -81,7 +81,8 @@ for estimator, uses_lora in (("grpo", False), ("gae", False), ("bi_level_gae", T
     args = StarPOConfig(
         folder, num_env_groups=8, num_generations=3, rollout_filter_ratio=0.5,
         advantage_estimator=estimator, turn_rewards=estimator == "bi_level_gae", max_steps=3,
-        learning_rate=0.1, critic_learning_rate=0.1, max_grad_norm=0.0, entropy_coef=0.01,
+        learning_rate=0.1, critic_learning_rate=None if estimator == "grpo" else 0.1,
+        max_grad_norm=0.0, entropy_coef=0.01,
         per_device_train_batch_size=2 if world == "2" else 4, gradient_accumulation_steps=3,
         max_trajectory_tokens=500, max_new_tokens_per_turn=20, save_strategy="no",
         report_to="none", disable_tqdm=True, use_cpu=True, optim="sgd",

@@ -28,6 +28,7 @@ def make_trajectory(**changes):
         "success": False,
         "turns": [make_turn("a"), make_turn("b", is_valid=False)],
         "num_effective_actions": 3,
+        "final_state": "end",
     }
     return Trajectory(**(fields | changes))
 
@@ -108,6 +109,7 @@ def test_trajectory_record_holds_counts_instead_of_tokens():
         "prompt_tokens": 3,
         "completion_tokens": 4,
         "action_tokens": 3,
+        "final_state": "end",
     }
     assert turns[1] == {
         "observation": "board",

@@ -1,0 +1,176 @@
+"""What a run left behind, read with care: every damaged or missing piece becomes a note."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ragen_trl.run_log import LOG_FILE, REFERENCES_FILE
+
+COLLAPSE_FILE = "collapse.jsonl"
+STATE_FILE = "trainer_state.json"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run.
+
+    Attributes:
+        path: Its folder, the trainer's `output_dir`.
+        name: What it is called in the report.
+        log: Log entries in the order of their steps; each step has what was logged of it last.
+        references: By name of the environment: `random_play` with `rate`, `low`, `high`, and
+            `optimum`; both may be `None`.
+        collapse: Warnings of the collapse monitor.
+        episode_files: Files of episodes, rollouts before evaluations.
+        notes: What is missing or damaged, in words.
+    """
+
+    path: Path
+    name: str
+    log: list[dict[str, Any]]
+    references: dict[str, dict[str, Any]]
+    collapse: list[dict[str, Any]]
+    episode_files: list[Path]
+    notes: list[str] = field(default_factory=list)
+
+
+def read_run(path: Path, name: str | None = None) -> RunFolder:
+    """Read the folder of a run; its episodes are found, not read.
+
+    Args:
+        path: The trainer's `output_dir`.
+        name: What to call the run; the folder's name when not given.
+
+    Raises:
+        FileNotFoundError: If there is no such folder, or nothing in it that a run leaves behind.
+    """
+    if not path.is_dir():
+        raise FileNotFoundError(
+            f"`RUN` must be the output folder of a training, got {str(path)!r}, which is no folder."
+        )
+    notes: list[str] = []
+    log = _read_log(path, notes)
+    folder = path / "trajectories"
+    episode_files = sorted(folder.glob("train-*.jsonl")) + sorted(folder.glob("eval-*.jsonl"))
+    if not log and not episode_files:
+        raise FileNotFoundError(
+            f"`RUN` must hold {LOG_FILE}, a checkpoint or trajectories, but none is in "
+            f"{str(path)!r}. Pass the `output_dir` of the training."
+        )
+    if not episode_files:
+        notes.append("There are no episodes (`log_trajectories` was off, or they were moved).")
+    if not any("eval_success_rate" in entry for entry in log):
+        notes.append(
+            "There is no evaluation in the log: success is that of training, where the policy "
+            "samples at its training temperature. Set `eval_strategy` or call `evaluate()`."
+        )
+    return RunFolder(
+        path=path,
+        name=name or path.resolve().name,
+        log=log,
+        references=_read_references(path / REFERENCES_FILE, notes),
+        collapse=_with_steps(read_json_lines(path / COLLAPSE_FILE, notes)),
+        episode_files=episode_files,
+        notes=notes,
+    )
+
+
+def read_json_lines(path: Path, notes: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a file, leaving out lines that hold none; no file has no lines.
+
+    Args:
+        path: The file.
+        notes: Gets a sentence if lines were left out.
+    """
+    if not path.exists():
+        return
+    damaged = []
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                # NaN and Infinity, which Python writes, are not JSON.
+                entry = json.loads(line, parse_constant=lambda _: None)
+            except ValueError:
+                entry = None
+            if isinstance(entry, dict):
+                yield entry
+            elif line.strip():
+                damaged.append(str(number))
+    if damaged:
+        shown = ", ".join(damaged[:5]) + (", ..." if len(damaged) > 5 else "")
+        notes.append(f"{path.name}: left out what cannot be read (line {shown}).")
+
+
+def keep_latest(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Drop what a run logged before it went back to an earlier step.
+
+    An update at step s replaces all that was logged at s or later; an evaluation replaces the one
+    of the same step.
+    """
+    latest: list[dict[str, Any]] = []
+    for entry in entries:
+        step = entry["step"]
+        if _is_update(entry):
+            while latest and latest[-1]["step"] >= step:
+                latest.pop()
+        else:
+            latest = [e for e in latest if e["step"] != step or e.keys() != entry.keys()]
+        position = len(latest)
+        while position and latest[position - 1]["step"] > step:
+            position -= 1
+        latest.insert(position, entry)
+    return latest
+
+
+def _is_update(entry: Mapping[str, Any]) -> bool:
+    return "loss" in entry or "reward" in entry
+
+
+def _read_log(path: Path, notes: list[str]) -> list[dict[str, Any]]:
+    entries = _with_steps(read_json_lines(path / LOG_FILE, notes))
+    return keep_latest(entries or _read_trainer_state(path, notes))
+
+
+def _read_trainer_state(path: Path, notes: list[str]) -> list[dict[str, Any]]:
+    """Return the log that goes furthest, of those that transformers saved."""
+    files = [path / STATE_FILE, *sorted(path.glob(f"checkpoint-*/{STATE_FILE}"))]
+    histories = [_read_history(file) for file in files]
+    furthest = max(histories, key=lambda history: max((e["step"] for e in history), default=-1))
+    if furthest:
+        source = files[histories.index(furthest)].relative_to(path)
+        notes.append(f"There is no {LOG_FILE}; the log is that of {source}.")
+    else:
+        notes.append(f"There is neither {LOG_FILE} nor a checkpoint, and so there are no curves.")
+    return furthest
+
+
+def _read_history(path: Path) -> list[dict[str, Any]]:
+    try:
+        state = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return []
+    history = state.get("log_history") if isinstance(state, dict) else None
+    return _with_steps(history) if isinstance(history, list) else []
+
+
+def _with_steps(entries: Iterable[Any]) -> list[dict[str, Any]]:
+    return [e for e in entries if isinstance(e, dict) and isinstance(e.get("step"), int)]
+
+
+def _read_references(path: Path, notes: list[str]) -> dict[str, dict[str, Any]]:
+    try:
+        references = json.loads(path.read_bytes())
+    except OSError:
+        references = None
+    except ValueError:
+        notes.append(f"{path.name} cannot be read.")
+        references = None
+    if not isinstance(references, dict) or not references:
+        notes.append(
+            f"There is no {REFERENCES_FILE}, and so no lines of random play and the optimum. An "
+            "evaluation writes it."
+        )
+        return {}
+    return {name: value for name, value in references.items() if isinstance(value, dict)}

@@ -1,0 +1,110 @@
+import json
+
+import pytest
+
+from ragen_trl.report.run_folder import keep_latest, read_json_lines, read_run
+from tests.runs import COLLAPSE, REFERENCES, make_log, write_lines, write_rollout, write_run
+
+
+def update(step, reward=0.0):
+    return {"step": step, "loss": 0.0, "reward": reward}
+
+
+def evaluation(step, rate=0.0):
+    return {"step": step, "eval_success_rate": rate}
+
+
+def write_state(folder, step):
+    folder.mkdir(parents=True, exist_ok=True)
+    history = [update(k) for k in range(1, step + 1)]
+    (folder / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+
+
+def test_read_run_finds_everything_and_has_nothing_to_note(tmp_path):
+    run = read_run(write_run(tmp_path / "lake"))
+    assert run.name == "lake"
+    assert run.log == make_log(10)
+    assert run.references == REFERENCES
+    assert run.collapse == [COLLAPSE]
+    names = [path.name for path in run.episode_files]
+    assert names[:2] == ["train-00000.jsonl", "train-00001.jsonl"]
+    assert names[-1] == "eval-00010-ragen_FrozenLake-v0.jsonl"
+    assert run.notes == []
+
+
+def test_read_run_that_lost_its_last_lines_keeps_the_others(tmp_path):
+    folder = write_run(tmp_path / "lake")
+    path = folder / "log.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: -len(whole.splitlines(keepends=True)[-1]) // 2])
+    run = read_run(folder)
+    assert run.log == make_log(10)[:-1]
+    assert run.notes == ["log.jsonl: left out what cannot be read (line 12)."]
+
+
+def test_read_json_lines_tells_damage_from_content(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b'{"a": NaN}\n[1]\n\n\xff\xfe\n{"b": "\\ud800"}\n7')
+    notes = []
+    assert list(read_json_lines(path, notes)) == [{"a": None}, {"b": "\ud800"}]
+    assert notes == ["x.jsonl: left out what cannot be read (line 2, 4, 6)."]
+
+
+def test_read_run_without_a_log_takes_the_furthest_trainer_state(tmp_path):
+    write_rollout(tmp_path, 0)
+    for step in (2, 10, 9):
+        write_state(tmp_path / f"checkpoint-{step}", step)
+    (tmp_path / "checkpoint-11").mkdir()
+    (tmp_path / "checkpoint-11/trainer_state.json").write_text('{"log_hist')
+    run = read_run(tmp_path)
+    assert [entry["step"] for entry in run.log] == list(range(1, 11))
+    assert (
+        "There is no log.jsonl; the log is that of checkpoint-10/trainer_state.json." in run.notes
+    )
+    write_state(tmp_path, 12)
+    assert len(read_run(tmp_path).log) == 12
+
+
+def test_read_run_says_what_is_missing(tmp_path):
+    write_rollout(tmp_path, 0)
+    (tmp_path / "references.json").write_text("{")
+    run = read_run(tmp_path)
+    assert (run.log, run.references, run.collapse) == ([], {}, [])
+    found = " ".join(run.notes)
+    for piece in ("neither log.jsonl", "no evaluation", "references.json cannot", "random play"):
+        assert piece in found
+
+
+def test_read_run_without_episodes(tmp_path):
+    write_lines(tmp_path / "log.jsonl", make_log(5))
+    run = read_run(tmp_path)
+    assert run.episode_files == []
+    assert any("no episodes" in note for note in run.notes)
+
+
+def test_read_run_refuses_what_is_no_run(tmp_path):
+    with pytest.raises(FileNotFoundError, match="is no folder"):
+        read_run(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match="must hold log"):
+        read_run(tmp_path)
+
+
+def test_keep_latest_drops_updates_that_were_made_again():
+    first = [update(1), update(2), evaluation(2), update(3), update(4)]
+    # Back to update 2, then on.
+    again = [update(3, reward=1.0), evaluation(3)]
+    assert keep_latest([*first, *again]) == [update(1), update(2), evaluation(2), *again]
+
+
+def test_keep_latest_of_a_second_run_in_the_same_folder():
+    first = [evaluation(0, rate=0.1), update(1), update(2), evaluation(2, rate=0.2)]
+    second = [evaluation(0, rate=0.3), update(1, reward=1.0)]
+    assert keep_latest([*first, *second]) == second
+
+
+def test_keep_latest_of_an_evaluation_alone_replaces_its_like_and_nothing_else():
+    log = [evaluation(0), update(1), {"step": 1, "train_runtime": 2.0}, evaluation(1, rate=0.1)]
+    expected = [*log[:3], evaluation(1, rate=0.9)]
+    assert keep_latest([*log, evaluation(1, rate=0.9)]) == expected
+    late = evaluation(0, rate=0.5)
+    assert keep_latest([*log, late]) == [late, *log[1:]]
