@@ -1,28 +1,51 @@
-"""What the benchmarks share: a random model of a published shape, and episodes that nobody played."""
+"""What the benchmarks share: random models of published shapes, and episodes that nobody played."""
 
 import torch
 from transformers import PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
 from ragen_trl import Trajectory, Turn
 
-# Qwen2.5-0.5B (its config.json).
+# Qwen2.5 (the config.json of each size).
 QWEN_VOCABULARY = 151_936
+QWEN_SHAPES = {
+    "0.5B": {
+        "hidden_size": 896,
+        "intermediate_size": 4864,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 14,
+        "num_key_value_heads": 2,
+    },
+    "1.5B": {
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+    },
+    # No published size: for trying a script where there is no room for one.
+    "tiny": {
+        "hidden_size": 64,
+        "intermediate_size": 256,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    },
+}
 
 
-def build_qwen(tokenizer: PreTrainedTokenizerBase, *, vocab_size: int) -> Qwen2ForCausalLM:
-    """Build a model of the shape of Qwen2.5-0.5B with random weights; nothing is downloaded.
+def build_qwen(
+    tokenizer: PreTrainedTokenizerBase, *, vocab_size: int, size: str = "0.5B"
+) -> Qwen2ForCausalLM:
+    """Build a model of the shape of Qwen2.5 with random weights; nothing is downloaded.
 
     Args:
         tokenizer: Gives the special tokens. It may know fewer tokens than the model.
         vocab_size: Rows of the embedding, which the output shares.
+        size: Key of `QWEN_SHAPES`.
     """
     config = Qwen2Config(
         vocab_size=vocab_size,
-        hidden_size=896,
-        intermediate_size=4864,
-        num_hidden_layers=24,
-        num_attention_heads=14,
-        num_key_value_heads=2,
+        **QWEN_SHAPES[size],
         max_position_embeddings=32_768,
         tie_word_embeddings=True,
         bos_token_id=None,

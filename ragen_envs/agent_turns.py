@@ -137,6 +137,8 @@ class AgentTurns(gym.Wrapper[str, str, str, Any], gym.utils.RecordConstructorArg
         self._num_turns = self._num_actions = 0
         self._state = ""
         self._env_info: dict[str, Any] = {}
+        self._checked_actions: tuple[tuple[str, ...], int, int] | None = None
+        self._action_indices: dict[str, int] = {}
         self.observation_space = self._build_observation_space()
         self.action_space = self._build_action_space()
 
@@ -241,19 +243,27 @@ class AgentTurns(gym.Wrapper[str, str, str, Any], gym.utils.RecordConstructorArg
         action_space = self.env.action_space
         if not isinstance(action_space, spaces.Discrete):
             return None
-        if not self.env.has_wrapper_attr("action_names"):
+        try:
+            names = self.env.get_wrapper_attr("action_names")
+        except AttributeError:
             raise ValueError(
                 f"`env` must name its actions, but {self._label} has a Discrete action space and no "
                 "`action_names`. Set `action_names` on the env, a tuple with one name per action."
-            )
-        names = self.env.get_wrapper_attr("action_names")
-        check_action_names(names, int(action_space.n), self.separator, self._label)
-        return {name: int(action_space.start) + index for index, name in enumerate(names)}
+            ) from None
+        # They rarely change, and checking them takes longer than the rest of a turn.
+        actions = (names, int(action_space.n), int(action_space.start))
+        if not (isinstance(names, tuple) and actions == self._checked_actions):
+            _, num_actions, start = actions
+            check_action_names(names, num_actions, self.separator, self._label)
+            self._action_indices = {name: start + index for index, name in enumerate(names)}
+            self._checked_actions = actions
+        return self._action_indices
 
     def _read_task_description(self) -> str:
-        if not self.env.has_wrapper_attr("task_description"):
+        try:
+            description = self.env.get_wrapper_attr("task_description")
+        except AttributeError:
             return ""
-        description = self.env.get_wrapper_attr("task_description")
         return check_task_description(description, self._label)
 
     def _collect_info(self, **turn_info: Any) -> dict[str, Any]:

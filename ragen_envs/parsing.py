@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 THINK_OPEN = "<think>"
 THINK_CLOSE = "</think>"
@@ -133,9 +134,14 @@ def _split_blocks(text: str, *, think: bool) -> tuple[str, str | None]:
 
 
 def _match_names(pieces: Sequence[str], action_names: Sequence[str]) -> tuple[str, ...]:
-    canonical = {normalize_name(name): name for name in reversed(action_names)}
+    canonical = _canonical_names(tuple(action_names))
     normalized = map(normalize_name, pieces)
     return tuple(canonical[piece] for piece in normalized if piece in canonical)
+
+
+@lru_cache
+def _canonical_names(action_names: tuple[str, ...]) -> dict[str, str]:
+    return {normalize_name(name): name for name in reversed(action_names)}
 
 
 def _check_names(action_names: Sequence[str]) -> None:

@@ -175,9 +175,10 @@ def reset_options(env: AgentTurns, seed: int, member: int) -> dict[str, Any] | N
     `dynamics_seed`, as does any other that names it in `option_names`. The rest is reset by seed
     alone, so that all members of a group meet the same luck.
     """
-    knows_option = env.has_wrapper_attr("option_names") and (
-        DYNAMICS_SEED in env.get_wrapper_attr("option_names")
-    )
-    if not knows_option:
+    try:
+        option_names = env.get_wrapper_attr("option_names")
+    except AttributeError:
+        return None
+    if DYNAMICS_SEED not in option_names:
         return None
     return {DYNAMICS_SEED: int(np.random.SeedSequence([seed, member]).generate_state(1)[0])}

@@ -19,6 +19,7 @@ from ragen_trl.engines import (
     AnswerStop,
     CachedEngine,
     Engine,
+    JointEngine,
     ReferenceEngine,
     Reply,
     ReplyLuck,
@@ -38,6 +39,7 @@ from ragen_trl.start_states import GroupStart
 from ragen_trl.trainer_checks import (
     check_rollout_arguments,
     check_trainer,
+    generates_jointly,
     uses_reference_engine,
 )
 from ragen_trl.trajectory import Trajectory
@@ -186,6 +188,7 @@ class PlayingTrainer(GRPOTrainer):
                     timer=timer,
                     on_turn=bar.update,
                 )
+            engine.finish()
         return list(gather_object(trajectories))
 
     def _make_engine(self, temperature: float) -> Engine:
@@ -194,6 +197,14 @@ class PlayingTrainer(GRPOTrainer):
         ) -> list[Reply]:
             return self._generate_replies(prompt_ids, most, temperature, luck)
 
+        if self.use_vllm and generates_jointly(self):
+            return JointEngine(
+                write,
+                gather=gather_object,
+                filler_ids=[self._tokenizer.pad_token_id],
+                stop=self._stop,
+                name="vllm",
+            )
         if self.use_vllm:
             return ReferenceEngine(write, stop=self._stop, name="vllm")
         if self._is_reference_engine:

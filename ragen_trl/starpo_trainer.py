@@ -29,7 +29,7 @@ from ragen_trl.selection import Selection, select_trajectories
 from ragen_trl.starpo_config import StarPOConfig
 from ragen_trl.start_states import GroupDealer
 from ragen_trl.token_advantages import add_token_advantages
-from ragen_trl.trainer_checks import warn_about_dead_groups
+from ragen_trl.trainer_checks import check_recorded_logps, warn_about_dead_groups
 from ragen_trl.trajectory import Trajectory
 from ragen_trl.trl_compat import (
     disable_dropout_in_model,
@@ -248,6 +248,7 @@ class StarPOTrainer(PlayingTrainer):
         needs_old = corrects_vllm or has_kl_reward or not is_single_update
         for batch in batches:
             if are_recorded:
+                check_recorded_logps(batch)
                 batch["old_per_token_logps"] = batch["sampling_per_token_logps"]
             elif needs_old:
                 batch["old_per_token_logps"] = self._logps(self.model, batch)

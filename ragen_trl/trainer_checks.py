@@ -1,10 +1,11 @@
 """What can only be checked once TRL has loaded the model."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, SupportsIndex
 
 from accelerate.logging import get_logger
+from torch import Tensor
 from trl import GRPOTrainer
 
 from ragen_trl.engines import find_obstacle
@@ -30,11 +31,10 @@ def check_trainer(trainer: GRPOTrainer) -> None:
         raise ValueError("`processing_class` must be a tokenizer, got a multimodal processor.")
     check_context(trainer.model, trainer.args.max_trajectory_tokens)
     shards = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
-    server = trainer.use_vllm and trainer.vllm_mode == "server"
-    if trainer.accelerator.num_processes > 1 and (shards or server):
+    if trainer.accelerator.num_processes > 1 and shards:
         raise ValueError(
-            "Several processes must each hold the whole model and generate on their own (DDP), "
-            "got DeepSpeed, FSDP or a vLLM server. Use one process, or none of these."
+            "Several processes must each hold the whole model (DDP), got DeepSpeed or FSDP. Use one "
+            "process, or neither of these."
         )
     truncates = trainer.top_p < 1.0 or trainer.top_k > 0 or bool(trainer.min_p)
     if truncates or trainer.repetition_penalty != 1.0:
@@ -51,6 +51,23 @@ def check_context(model: Any, max_trajectory_tokens: int) -> None:
         raise ValueError(
             f"`max_trajectory_tokens` must be at most {context}, the context of the model, got "
             f"{max_trajectory_tokens}."
+        )
+
+
+def generates_jointly(trainer: GRPOTrainer) -> bool:
+    """Tell whether all processes must make every call of vLLM together."""
+    is_shared = trainer.vllm_mode == "server" or trainer.vllm_tensor_parallel_size > 1
+    return bool(trainer.accelerator.num_processes > 1 and is_shared)
+
+
+def check_recorded_logps(batch: Mapping[str, Tensor]) -> None:
+    """Refuse a batch of `collate` in which a sampled token has no recorded log-probability."""
+    missing = batch["sampling_per_token_logps"].isnan() & batch["action_mask"]
+    if missing.any():
+        raise ValueError(
+            "`old_logps='rollout'` needs the log-probability of every sampled token, but vLLM "
+            f"reported none for {int(missing.sum())} of {int(batch['action_mask'].sum())}. Use "
+            "`old_logps='recompute'`."
         )
 
 

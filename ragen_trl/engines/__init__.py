@@ -7,6 +7,7 @@ affair: the reference reads everything anew in every turn, the cached engine not
 
 from ragen_trl.engines.base import Engine, GenerateFn, Reply, Session
 from ragen_trl.engines.cached import CachedEngine, find_obstacle
+from ragen_trl.engines.joint import JointEngine
 from ragen_trl.engines.luck import ReplyLuck
 from ragen_trl.engines.reference import ReferenceEngine
 from ragen_trl.engines.sampling import SamplingRules
@@ -17,6 +18,7 @@ __all__ = [
     "CachedEngine",
     "Engine",
     "GenerateFn",
+    "JointEngine",
     "ReferenceEngine",
     "Reply",
     "ReplyLuck",

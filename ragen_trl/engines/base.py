@@ -61,3 +61,6 @@ class Engine(Protocol):
             luck_seeds: One per episode, if what it draws shall depend on this seed alone and not on
                 its batch mates; by default torch's generator serves all.
         """
+
+    def finish(self) -> None:
+        """Say that this process has played its last wave; others may still be playing."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ragen_trl.engines.attention import sharing_heads
 from ragen_trl.engines.base import Reply
 from ragen_trl.engines.luck import ReplyLuck
 from ragen_trl.engines.row_cache import RowCache
@@ -45,6 +46,9 @@ class CachedEngine:
     ) -> "CachedSession":
         """Begin a wave of episodes, one per prompt; equal prompts are read once."""
         return CachedSession(self._open_model, self._rules, self._ends, prompts, luck_seeds)
+
+    def finish(self) -> None:
+        """Do nothing: every process generates on its own."""
 
 
 class _Ends(NamedTuple):
@@ -97,7 +101,7 @@ class CachedSession:
         for row, ids in zip(rows, new_ids, strict=True):
             self._unread[row] += ids
             self._histories[row] += ids
-        with self._open_model() as model, torch.no_grad():
+        with self._open_model() as model, sharing_heads(model), torch.no_grad():
             cache, logits = self._read(model, rows)
             replies = self._write(cache, logits, budgets)
         self._turn += 1

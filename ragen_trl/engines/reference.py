@@ -22,13 +22,16 @@ class ReferenceEngine:
         self, generate: GenerateFn, *, stop: AnswerStop | None = None, name: str = "reference"
     ) -> None:
         self.name = name
-        self._generate, self._stop = generate, stop
+        self._write, self._stop = generate, stop
 
     def start(
         self, prompts: Sequence[Sequence[int]], luck_seeds: Sequence[int] | None = None
     ) -> "ReferenceSession":
         """Begin a wave of episodes, one per prompt."""
-        return ReferenceSession(self._generate, self._stop, prompts, luck_seeds)
+        return ReferenceSession(self._write, self._stop, prompts, luck_seeds)
+
+    def finish(self) -> None:
+        """Do nothing: every process generates on its own."""
 
 
 class ReferenceSession:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers.cache_utils import Cache, DynamicLayer
 
 # Slots that a buffer grows by at least; each growth copies it once.
@@ -16,12 +17,12 @@ class _BufferedLayer(DynamicLayer):  # type: ignore[misc]  # transformers is unt
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         super().lazy_initialization(key_states, value_states)
-        self.store(key_states[:, :, :0], value_states[:, :, :0])
+        self.store(key_states[:, :, :0], value_states[:, :, :0], 0)
 
-    def store(self, keys: Tensor, values: Tensor) -> None:
-        """Take these as all that was read so far, shape (R, heads, S, size)."""
+    def store(self, keys: Tensor, values: Tensor, num_slots: int) -> None:
+        """Take the first slots of these buffers, (R, heads, S, size), as all that was read."""
         self._buffers = (keys, values)
-        self.keys, self.values = keys, values
+        self.keys, self.values = keys[:, :, :num_slots], values[:, :, :num_slots]
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *_args: Any, **_kwargs: Any
@@ -32,22 +33,22 @@ class _BufferedLayer(DynamicLayer):  # type: ignore[misc]  # transformers is unt
         start = self.keys.shape[2]
         end = start + key_states.shape[2]
         if end > self._buffers[0].shape[2]:
-            room = end + max(GROWTH, end // 2)
-            self._buffers = (
-                _with_room(self.keys, key_states, room),
-                _with_room(self.values, value_states, room),
-            )
+            self._buffers = (_with_room(self.keys, end), _with_room(self.values, end))
         for buffer, new in zip(self._buffers, (key_states, value_states), strict=True):
             buffer[:, :, start:end] = new
         self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
         return self.keys, self.values
 
 
-def _with_room(old: Tensor, new: Tensor, room: int) -> Tensor:
-    rows, heads, _, size = new.shape
-    buffer = new.new_empty(rows, heads, room, size)
-    buffer[:, :, : old.shape[2]] = old
+def _with_room(states: Tensor, num_slots: int) -> Tensor:
+    rows, heads, _, size = states.shape
+    buffer = states.new_empty(rows, heads, _room(num_slots), size)
+    buffer[:, :, : states.shape[2]] = states
     return buffer
+
+
+def _room(num_slots: int) -> int:
+    return num_slots + max(GROWTH, num_slots // 2)
 
 
 class RowCache:
@@ -64,7 +65,9 @@ class RowCache:
     def __init__(self, model: Any, num_rows: int) -> None:
         self._model = model
         self._cache = Cache(layer_class_to_replicate=_BufferedLayer)
-        self._mask = torch.zeros(num_rows, 0, dtype=torch.long, device=model.device)
+        self._mask = torch.zeros(num_rows, 0, dtype=torch.bool, device=model.device)
+        # Tokens of every row, the sums of the mask.
+        self._lengths = torch.zeros(num_rows, 1, dtype=torch.long, device=model.device)
         self.peak_bytes = 0
 
     def read(self, ids: Sequence[Sequence[int]]) -> Tensor:
@@ -78,9 +81,10 @@ class RowCache:
 
     def read_padded(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Read tokens of shape (R, W) where `mask` is 1; return the logits of the last slot."""
-        old = self._mask
-        self._mask = torch.cat([old, mask], dim=1)
-        positions = (old.sum(1, keepdim=True) + mask.cumsum(1) - 1).clamp(min=0)
+        self._mask = torch.cat([self._mask, mask.bool()], dim=1)
+        counts = self._lengths + mask.cumsum(1)
+        self._lengths = counts[:, -1:]
+        positions = (counts - 1).clamp(min=0)
         output = self._model(
             input_ids=ids,
             attention_mask=self._mask,
@@ -97,12 +101,15 @@ class RowCache:
         """Go on with these rows, in this order, repeated where named twice; close empty slots."""
         index = torch.tensor(rows, device=self._model.device)
         mask = self._mask[index]
-        width = int(mask.sum(1).max())
+        self._lengths = self._lengths[index]
+        width = int(self._lengths.max())
         # A stable sort moves the empty slots of every row to the left.
-        slots = mask.argsort(dim=1, stable=True)[:, mask.shape[1] - width :]
+        slots = mask.long().argsort(dim=1, stable=True)[:, mask.shape[1] - width :]
         self._mask = mask.gather(1, slots)
+        # What stands in the room behind them is overwritten before it is seen.
+        slots = pad(slots, (0, _room(width) - width))
         for layer in self._cache.layers:
-            layer.store(*(_gather(states, index, slots) for states in (layer.keys, layer.values)))
+            layer.store(*(_take(states, index, slots) for states in layer._buffers), width)
 
     def _count_bytes(self) -> int:
         return sum(
@@ -112,7 +119,9 @@ class RowCache:
         )
 
 
-def _gather(states: Tensor, index: Tensor, slots: Tensor) -> Tensor:
-    _, heads, _, size = states.shape
-    where = slots[:, None, :, None].expand(-1, heads, -1, size)
-    return states[index].gather(2, where)
+def _take(states: Tensor, rows: Tensor, slots: Tensor) -> Tensor:
+    _, heads, room, size = states.shape
+    head_index = torch.arange(heads, device=rows.device)
+    lines = (rows[:, None, None] * heads + head_index[:, None]) * room + slots[:, None]
+    taken = states.view(-1, size).index_select(0, lines.flatten())
+    return taken.view(*lines.shape, size)
