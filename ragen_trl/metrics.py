@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
+from ragen_envs import parse_reply
 from ragen_trl.evaluate.scoring import record_episode, summarize
+from ragen_trl.monitor.diversity import distinct_ngrams, near_duplicate_ratio
 from ragen_trl.rollout import RolloutTimer
 from ragen_trl.trajectory import Trajectory
 
@@ -40,6 +42,25 @@ def trajectory_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     }
 
 
+def reply_metrics(replies: Sequence[str]) -> dict[str, float]:
+    """Say how varied the replies of a rollout are, and how many of them think.
+
+    Args:
+        replies: All replies of all episodes.
+
+    Returns:
+        Under `rollout/`: `distinct_ngrams` and `near_duplicate_ratio` (see `ragen_trl.monitor`), and
+        `valid_think_ratio`, the share of replies that begin with a closed think block which is not
+        empty; without thoughts (`enable_think=False`) it is 0.
+    """
+    num_thinking = sum(parse_reply(reply, None).thought != "" for reply in replies)
+    return {
+        "rollout/distinct_ngrams": distinct_ngrams(replies),
+        "rollout/near_duplicate_ratio": near_duplicate_ratio(replies),
+        "rollout/valid_think_ratio": num_thinking / max(len(replies), 1),
+    }
+
+
 def rollout_metrics(
     trajectories: Sequence[Trajectory], *, seconds: float, timer: RolloutTimer
 ) -> dict[str, float]:
@@ -51,7 +72,9 @@ def rollout_metrics(
         timer: What this process spent them on.
     """
     num_tokens = sum(trajectory.num_action_tokens for trajectory in trajectories)
-    metrics = trajectory_metrics(trajectories) | {
+    replies = [turn.reply for trajectory in trajectories for turn in trajectory.turns]
+    metrics = trajectory_metrics(trajectories) | reply_metrics(replies)
+    metrics |= {
         "rollout/tokens_per_second": num_tokens / max(seconds, 1e-9),
         "time/rollout": seconds,
         "time/generate": timer.generation,

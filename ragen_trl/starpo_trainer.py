@@ -20,6 +20,8 @@ from ragen_trl.critic_learner import CriticLearner
 from ragen_trl.environments import EnvLike
 from ragen_trl.functional import importance_weights
 from ragen_trl.metrics import peak_memory, rollout_metrics
+from ragen_trl.monitor.callback import take_rollback
+from ragen_trl.monitor.rollback import Rollback, base_rates, set_base_rates
 from ragen_trl.playing_trainer import PlayingTrainer
 from ragen_trl.progress import LineProgressCallback
 from ragen_trl.refill import refill
@@ -112,6 +114,7 @@ class StarPOTrainer(PlayingTrainer):
         self._pending: deque[dict[str, Tensor]] = deque()
         self._update_sums: Tensor | None = None
         self._update_seconds = 0.0
+        self._rates_after_rollback: list[list[float]] = []
         # Only where transformers put its bar up (`disable_tqdm` is off).
         if self.pop_callback(ProgressCallback) is not None:
             self.add_callback(LineProgressCallback)
@@ -135,6 +138,44 @@ class StarPOTrainer(PlayingTrainer):
         if self.args.disable_dropout:
             disable_dropout_in_model(critic)
         return CriticLearner(critic, self.args, self.accelerator)
+
+    def train(
+        self,
+        resume_from_checkpoint: str | bool | None = None,
+        trial: Any = None,
+        ignore_keys_for_eval: list[str] | None = None,
+    ) -> Any:
+        """Train; where an `EchoTrapCallback` asks for it, go on from a healthy checkpoint.
+
+        Args:
+            resume_from_checkpoint: Checkpoint to go on from, or `True` for the latest one.
+            trial: See transformers' `Trainer`, as for what follows.
+            ignore_keys_for_eval: Without effect; evaluation plays episodes.
+        """
+        output = super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
+        while (rollback := take_rollback(self.callback_handler.callbacks)) is not None:
+            self._prepare_rollback(rollback)
+            output = super().train(str(rollback.checkpoint), trial, ignore_keys_for_eval)
+        return output
+
+    def _prepare_rollback(self, rollback: Rollback) -> None:
+        """Change what is to be different; `_load_optimizer_and_scheduler` sets the rates."""
+        self._rates_after_rollback = [
+            [rollback.learning_rate_factor * rate for rate in base_rates(scheduler)]
+            for scheduler in self._schedulers
+        ]
+        self.args.rollout_filter_ratio *= rollback.filter_ratio_factor
+        self._append_metrics(
+            {
+                "rollback/from_step": rollback.from_step,
+                "rollback/to_step": rollback.to_step,
+                "rollback/filter_ratio": self.args.rollout_filter_ratio,
+            }
+        )
+
+    @property
+    def _schedulers(self) -> list[Any]:
+        return [self.lr_scheduler] + ([] if self.critic is None else [self.critic.scheduler])
 
     # --- One iteration ------------------------------------------------------------------------
 
@@ -415,6 +456,10 @@ class StarPOTrainer(PlayingTrainer):
             self._pending.extend(pending)
         if self.critic is not None:
             self.critic.load(path.parent)
+        if self._rates_after_rollback:
+            for scheduler, rates in zip(self._schedulers, self._rates_after_rollback, strict=True):
+                set_base_rates(scheduler, rates)
+            self._rates_after_rollback = []
 
     @property
     def _pending_file(self) -> str:

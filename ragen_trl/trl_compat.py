@@ -19,6 +19,10 @@ __all__ = [
 
 # Methods of GRPOTrainer that PlayingTrainer and StarPOTrainer replace: parameters, and why.
 OVERRIDES: dict[str, tuple[tuple[str, ...], str]] = {
+    "train": (
+        ("self", "resume_from_checkpoint", "trial", "ignore_keys_for_eval"),
+        "Goes on from a healthy checkpoint after a collapse.",
+    ),
     "get_train_dataloader": (("self",), "There is no dataset; rows only count micro-batches."),
     "_prepare_inputs": (
         ("self", "generation_batch"),

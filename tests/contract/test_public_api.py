@@ -69,6 +69,7 @@ PUBLIC_NAMES = {
         "TextVectorEnv",
     },
     "ragen_trl": {
+        "EchoTrapCallback",
         "EnvSpec",
         "MutualInformationCallback",
         "RolloutCallback",
@@ -115,6 +116,13 @@ PUBLIC_NAMES = {
         "whiten",
     },
     "ragen_trl.report": {"write_report"},
+    "ragen_trl.monitor": {
+        "Alarm",
+        "CollapseWatch",
+        "EchoTrapCallback",
+        "Signal",
+        "default_signals",
+    },
     "ragen_trl.tiny": {"build_tiny_policy", "load_tiny_policy", "warm_start"},
 }
 PUBLIC_OBJECTS = sorted((module, name) for module, names in PUBLIC_NAMES.items() for name in names)

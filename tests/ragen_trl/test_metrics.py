@@ -5,6 +5,7 @@ from ragen_trl.metrics import (
     evaluation_metrics,
     merge_evaluations,
     peak_memory,
+    reply_metrics,
     rollout_metrics,
     trajectory_metrics,
 )
@@ -64,9 +65,23 @@ def test_rollout_metrics_add_speed_and_time():
     timer = RolloutTimer(environment=0.5, generation=1.5, cache_bytes=3_000_000)
     assert rollout_metrics(episodes, seconds=2.0, timer=timer) == pytest.approx(
         trajectory_metrics(episodes)
+        # Two replies of one letter each, the same one: one trigram of two, a pair of duplicates.
+        | {"rollout/distinct_ngrams": 0.5, "rollout/near_duplicate_ratio": 1.0}
+        | {"rollout/valid_think_ratio": 0.0}
         | {"rollout/tokens_per_second": 2.0, "rollout/cache_megabytes": 3.0}
         | {"time/rollout": 2.0, "time/env": 0.5, "time/generate": 1.5}
     )
+
+
+def test_thinking_replies_are_those_with_a_closed_block_that_says_something():
+    answer = "<answer>Up</answer>"
+    replies = [
+        f"<think>go</think>{answer}",
+        f"<think> </think>{answer}",
+        f"<think>go{answer}",
+        answer,
+    ]
+    assert reply_metrics(replies)["rollout/valid_think_ratio"] == 1 / 4
 
 
 def test_peak_memory_is_what_this_process_took_at_most():
