@@ -21,7 +21,7 @@ IMAGES = Path(__file__).parents[1] / "docs" / "images"
 PICTURES_OF_THE_DOCS = (
     ("ragen/Sokoban-v0", {"min_solution_length": 9}, 5, "sokoban.gif"),
     ("ragen/LargeSokoban-v0", {"min_solution_length": 18}, 2, "large_sokoban.gif"),
-    ("ragen/FrozenLake-v0", {"is_slippery": False, "size": (6, 6)}, 2, "frozen_lake.gif"),
+    ("ragen/FrozenLake-v0", {"is_slippery": False, "size": (6, 6)}, 34, "frozen_lake.gif"),
     ("ragen/Bandit-v0", {}, 0, "bandit.gif"),
 )
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ragen_trl import EnvSpec, StarPOConfig, StarPOTrainer
-from ragen_trl.config_choices import AdvantageEstimator
+from ragen_trl.config_choices import CRITIC_ESTIMATORS, AdvantageEstimator
 from ragen_trl.tiny import load_tiny_policy
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ def make_trainer(estimator, output_dir, *, seed=0, updates=UPDATES, **bandit):
         rollout_filter_ratio=0.5,
         max_steps=updates,
         learning_rate=3e-4,
-        critic_learning_rate=1e-3,
+        critic_learning_rate=1e-3 if estimator in CRITIC_ESTIMATORS else None,
         per_device_train_batch_size=64,
         gradient_accumulation_steps=1,
         gradient_checkpointing=False,

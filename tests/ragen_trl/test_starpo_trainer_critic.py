@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from transformers import TrainerCallback
 
 from ragen_trl.critic import ADAPTER_NAME
 from tests.training import KeepGradients, assert_same_tensors, copy_tensors, make_lora, train_logs
@@ -79,7 +80,7 @@ def test_critic_changes_neither_what_the_policy_plays_nor_its_gradient(make_trai
             advantage_estimator=estimator,
             peft_config=make_lora(),
             max_steps=3,
-            critic_learning_rate=0.1,
+            critic_learning_rate=0.1 if estimator == "gae" else None,
         )
         compute_loss = trainer._compute_loss
 
@@ -94,11 +95,19 @@ def test_critic_changes_neither_what_the_policy_plays_nor_its_gradient(make_trai
         assert_same_tensors(beside, without, atol=1e-6)
 
 
+class StopAfterTwoSteps(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        control.should_training_stop = state.global_step == 2
+
+
 def test_critic_warmup_trains_the_critic_alone(make_trainer):
-    trainer = make_trainer(max_steps=2, critic_warmup_steps=2, weight_decay=0.1)
+    trainer = make_trainer(
+        max_steps=3, critic_warmup_steps=2, weight_decay=0.1, callbacks=[StopAfterTwoSteps()]
+    )
     policy = copy_tensors(trainer.model.named_parameters())
     critic = copy_tensors(trainer.critic.critic.trained_parameters().items())
     trainer.train()
+    assert trainer.state.global_step == 2
     assert_same_tensors(dict(trainer.model.named_parameters()), policy, atol=0.0)
     moved = trainer.critic.critic.trained_parameters()
     assert all(not torch.equal(moved[name], critic[name]) for name in critic)

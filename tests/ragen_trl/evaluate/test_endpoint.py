@@ -14,6 +14,7 @@ from ragen_trl.environments import EnvPool, EnvSpec
 from ragen_trl.evaluate import EpisodeJob, EvaluationSettings
 from ragen_trl.evaluate.endpoint import EndpointPlayer
 from ragen_trl.rollout import play_episodes, start_episodes
+from ragen_trl.start_states import GroupStart
 from tests.chat_server import Answer, completion, refusal, serve
 from tests.fakes import ScriptedTextEnv, Step
 from tests.rollouts import WIDE, make_codec
@@ -74,7 +75,7 @@ def test_episodes_are_those_of_a_rollout(tiny_tokenizer):
         ids = codec.encode_reply(next(turns))
         return [Reply(ids, [0.0] * len(ids)) for _ in token_ids]
 
-    starts = start_episodes([(job.pool, job.seed, 0, job.sample) for job in jobs])
+    starts = start_episodes([(GroupStart(job.pool, job.seed), 0, job.sample) for job in jobs])
     rollout = play_episodes(starts, engine=ReferenceEngine(generate), chat=codec, limits=WIDE)
     assert len({trajectory.total_reward for trajectory in rollout}) > 1
     conversations = [request["messages"] for request in server.requests]
