@@ -134,7 +134,9 @@ class SokobanVectorEnv(TextVectorEnv):
         """Write the lines of the boxes of each room, in the order of their cells."""
         rooms, cells = np.nonzero(self._boxes[indices])
         rank = np.arange(len(rooms)) - np.searchsorted(rooms, rooms)
-        lines = np.full((len(indices), self._room.num_boxes), "", object)
+        # A level of the options may hold more boxes than the rooms that are drawn.
+        most_boxes = int(self._num_boxes[indices].max(initial=1))
+        lines = np.full((len(indices), most_boxes), "", object)
         lines[rooms, rank] = self._box_lines[divmod(cells, self._offsets[indices, 1][rooms])]
         joined: Texts = lines.sum(axis=1)
         return joined

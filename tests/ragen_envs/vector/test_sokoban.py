@@ -60,6 +60,16 @@ def test_options_of_reset_equal_those_of_single_environments():
     play_pair(native, sync, num_steps=25)
 
 
+@pytest.mark.parametrize("observation_format", ["grid", "coordinates", "grid_coordinates"])
+def test_level_of_the_options_may_hold_more_boxes_than_the_rooms(observation_format):
+    native, sync = make_pair("ragen/Sokoban-v0", observation_format=observation_format)
+    level = "######\n#@ $.#\n# .$ #\n# $  #\n#   .#\n######"
+    reset_pair(native, sync, seed=1)
+    mask = np.arange(6) % 2 == 0
+    reset_pair(native, sync, options={"reset_mask": mask, "level": level})
+    play_pair(native, sync, num_steps=110)
+
+
 def test_solutions_are_paid_as_in_single_environments_and_end_the_episodes():
     native, sync = make_pair("ragen/LargeSokoban-v0", mode=AutoresetMode.SAME_STEP, num_envs=8)
     reset_pair(native, sync, seed=2)
