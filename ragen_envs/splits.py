@@ -118,9 +118,11 @@ class Splits:
         elif kwargs:
             raise TypeError(f"`kwargs` must be empty where `env` is no id, got {kwargs!r}.")
         self.validation_share = _check_share(validation_share)
-        self._env = env.unwrapped
-        self.is_by_level = isinstance(self._env, SokobanEnv) or (
-            isinstance(self._env, FrozenLakeEnv) and self._env.fixed_layout is None
+        # With its wrappers, which may change the seed or the options of a reset.
+        self._env = env
+        bare = env.unwrapped
+        self.is_by_level = isinstance(bare, SokobanEnv) or (
+            isinstance(bare, FrozenLakeEnv) and bare.fixed_layout is None
         )
 
     def is_validation(self, seed: int, *, options: dict[str, Any] | None = None) -> bool:

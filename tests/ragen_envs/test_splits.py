@@ -196,6 +196,24 @@ def test_split_with_reset_options_looks_at_the_levels_they_give():
         assert not is_held_out(env)
 
 
+class EasyLevels(gym.Wrapper):
+    """Asks for short solutions, whatever its caller does."""
+
+    def reset(self, *, seed=None, options=None):
+        return self.env.reset(seed=seed, options={**(options or {}), "max_solution_length": 3})
+
+
+def test_split_looks_at_the_levels_that_wrappers_make():
+    env = EasyLevels(gym.make("ragen/Sokoban-v0"))
+    split = split_seeds(env, num_train=100, num_validation=30, validation_share=0.3)
+    train, validation = (collect_forms(env, seeds) for seeds in split)
+    assert not set(train) & set(validation)
+    for side, is_validation in zip(split, (False, True), strict=True):
+        for seed in side:
+            env.reset(seed=seed)
+            assert is_held_out(env, 0.3) == is_validation
+
+
 def test_split_takes_an_environment_in_place_of_an_id():
     by_env = Splits(AgentTurns(gym.make("ragen/LargeSokoban-v0")))
     assert by_env.is_by_level
