@@ -1,5 +1,6 @@
 """The shell that every environment of this package shares: seeds, spaces, info and API order."""
 
+import operator
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -68,6 +69,7 @@ class TextEnv(gym.Env[str, int]):
         """Draw a start state; see the class docstring for `seed` and `options`.
 
         Raises:
+            TypeError: If a value in `options` has the wrong type.
             ValueError: If `options` holds a key that this environment does not know or a value that
                 it cannot use, or no start state with the asked properties can be made.
         """
@@ -123,18 +125,19 @@ class TextEnv(gym.Env[str, int]):
         """Check the options before anything changes, and return them as `_start_from` wants them.
 
         Raises:
+            TypeError: If a value has the wrong type.
             ValueError: If a key is unknown or a value cannot be used.
         """
         unknown = [key for key in options if key not in self.option_names]
         if unknown:
             known = ", ".join(map(repr, self.option_names))
             raise ValueError(
-                f"`options` may hold only {known}, got {sorted(unknown)}. Remove the unknown keys."
+                f"`options` may hold only {known}, got {unknown}. Remove the unknown keys."
             )
         checked = dict(options)
         dynamics_seed = checked.pop(DYNAMICS_SEED, None)
         if dynamics_seed is not None:
-            checked[DYNAMICS_SEED] = int(dynamics_seed)
+            checked[DYNAMICS_SEED] = check_dynamics_seed(dynamics_seed)
         return checked
 
     def _info(self, *, is_effective: bool) -> dict[str, Any]:
@@ -171,3 +174,17 @@ class TextEnv(gym.Env[str, int]):
     def _draw(self) -> Picture:
         """Draw the state as an RGB picture."""
         raise NotImplementedError
+
+
+def check_dynamics_seed(seed: Any) -> int:
+    """Return the option as an `int`.
+
+    Raises:
+        TypeError: If it is no integer.
+    """
+    try:
+        return operator.index(seed)
+    except TypeError:
+        raise TypeError(
+            f"`options[{DYNAMICS_SEED!r}]` must be an integer or None, got {seed!r}."
+        ) from None

@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import data_equivalence
 from ragen_envs.agent_checks import check_action_names, check_limit, check_task_description
 from ragen_envs.agent_turns import MESSAGE_CHARSET
 from ragen_envs.parsing import DEFAULT_SEPARATOR
-from ragen_envs.text_env import DYNAMICS_SEED
+from ragen_envs.text_env import DYNAMICS_SEED, check_dynamics_seed
 from ragen_envs.text_space import SharedText
 from ragen_envs.toy_text import find_toy_text
 
@@ -125,12 +125,17 @@ class TextSide(gym.Wrapper[str, int, Any, Any], gym.utils.RecordConstructorArgs)
 
         `dynamics_seed` replaces the environment's generator once the start is made. What an
         environment draws from elsewhere stays as it is.
+
+        Raises:
+            TypeError: If `dynamics_seed` is no integer.
         """
         own = dict(options or {})
         dynamics_seed = own.pop(DYNAMICS_SEED, None)
+        if dynamics_seed is not None:
+            dynamics_seed = check_dynamics_seed(dynamics_seed)
         self._before, info = self.env.reset(seed=seed, options=own or None)
         if dynamics_seed is not None:
-            self.env.unwrapped.np_random, _ = seeding.np_random(int(dynamics_seed))
+            self.env.unwrapped.np_random, _ = seeding.np_random(dynamics_seed)
         own_info = {"success": False, "action_is_effective": False}
         return self._write(self._before), {**own_info, **info}
 

@@ -1,5 +1,6 @@
 """The shell that the native vector environments share: seeds, resets, limits and infos."""
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, SupportsIndex
 
@@ -78,7 +79,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
     def reset(
         self,
         *,
-        seed: int | Sequence[int | None] | None = None,
+        seed: int | Sequence[int | None] | npt.NDArray[np.integer] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[tuple[str, ...], dict[str, Any]]:
         """Draw start states.
@@ -92,7 +93,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
         Raises:
             ValueError: If `seed` or `reset_mask` has another length, nothing is to be reset, or for
                 the reasons for which the single environment raises it.
-            TypeError: If `reset_mask` is no array of bools.
+            TypeError: If a seed is no integer or `reset_mask` no array of bools.
             ResetNeeded: If the first reset leaves some environments out.
         """
         seeds = self._list_seeds(seed)
@@ -237,17 +238,19 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
         self._load(index)
         return self._single
 
-    def _list_seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
+    def _list_seeds(self, seed: Any) -> Sequence[int | None]:
         if seed is None:
             return [None] * self.num_envs
-        if isinstance(seed, SupportsIndex):
-            return [int(seed) + index for index in range(self.num_envs)]
-        if len(seed) != self.num_envs:
+        if np.ndim(seed) == 0:
+            first = _check_seed(seed)
+            return [first + index for index in range(self.num_envs)]
+        seeds = list(seed)
+        if len(seeds) != self.num_envs:
             raise ValueError(
                 f"`seed` must be None, a number, or one seed for each of {self.num_envs} "
-                f"environments, got {len(seed)} seeds."
+                f"environments, got {len(seeds)} seeds."
             )
-        return [None if each is None else int(each) for each in seed]
+        return [None if each is None else _check_seed(each) for each in seeds]
 
     def _check_mask(self, mask: Any) -> Flags:
         if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
@@ -335,6 +338,15 @@ def _name(is_meant: Flags) -> str:
 def _shorten(numbers: npt.NDArray[Any]) -> str:
     shown = ", ".join(map(str, numbers[:_MAX_NAMED].tolist()))
     return f"{shown}, ..." if len(numbers) > _MAX_NAMED else shown
+
+
+def _check_seed(seed: Any) -> int:
+    try:
+        return operator.index(seed)
+    except TypeError:
+        raise TypeError(
+            f"`seed` must be None, an integer, or one of these for each environment, got {seed!r}."
+        ) from None
 
 
 def _check_num_envs(num_envs: int) -> int:

@@ -166,6 +166,17 @@ def test_render_without_a_mode_warns(monkeypatch):
         assert env.render() is None
 
 
+def test_reset_with_unknown_options_of_any_type_names_them():
+    with pytest.raises(ValueError, match=r"may hold only .*, got \['map', 3\]"):
+        Counter().reset(options={"map": 1, 3: 2})
+
+
+@pytest.mark.parametrize("seed", ["7", 1.5, [1]])
+def test_reset_with_a_dynamics_seed_that_is_no_integer_raises(seed):
+    with pytest.raises(TypeError, match=r"`options\['dynamics_seed'\]` must be an integer or None"):
+        Counter().reset(options={"dynamics_seed": seed})
+
+
 def test_text_env_with_an_unknown_render_mode_raises():
     with pytest.raises(ValueError, match=r"`render_mode` must be one of .* got 'human'"):
         Counter(render_mode="human")

@@ -263,6 +263,12 @@ def test_from_gym_dynamics_seed_keeps_the_start_and_changes_the_luck(env_id):
     assert len(set(futures)) >= 2
 
 
+def test_from_gym_dynamics_seed_that_is_no_integer_raises():
+    env = from_gym(gym.make("Taxi-v4"))
+    with pytest.raises(TypeError, match=r"`options\['dynamics_seed'\]` must be an integer"):
+        env.reset(seed=4, options={"dynamics_seed": "7"})
+
+
 def test_from_gym_seed_without_dynamics_seed_fixes_everything():
     env = from_gym(Lights(), ("Left", "Right"))
     lucks = []

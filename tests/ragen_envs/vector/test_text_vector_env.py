@@ -291,6 +291,21 @@ def test_seeds_of_another_number_raise(seed):
         make_native().reset(seed=seed)
 
 
+@pytest.mark.parametrize("seed", [[3, 1, 4, 1], (3, 1, 4, 1), np.array([3, 1, 4, 1])], ids=type)
+def test_seeds_come_in_every_kind_of_sequence(seed):
+    envs, twin = make_native(), make_native()
+    assert_same_outcome(envs.reset(seed=seed), twin.reset(seed=[3, 1, 4, 1]))
+    assert envs.np_random_seed == (3, 1, 4, 1)
+    for one in (5, np.int64(5), np.array(5)):
+        assert_same_outcome(envs.reset(seed=one), twin.reset(seed=[5, 6, 7, 8]))
+
+
+@pytest.mark.parametrize("seed", ["7", 1.0, {1, 2, 3, 4}, [1, 2, 3.5, 4], ["1"] * 4, np.ones(4)])
+def test_seeds_that_are_no_integers_raise(seed):
+    with pytest.raises(TypeError, match="`seed` must be None, an integer, or one of these for"):
+        make_native().reset(seed=seed)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
