@@ -1,8 +1,11 @@
 """Levels that get longer as the player gets better."""
 
+import operator
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
+
+from ragen_envs.agent_checks import check_limit
 
 __all__ = ["Curriculum"]
 
@@ -33,6 +36,7 @@ class Curriculum:
         stage: Index of the present range.
 
     Raises:
+        TypeError: If `window` is no integer.
         ValueError: If there is no range, a range is empty, or another argument is out of range.
 
     Example:
@@ -59,11 +63,9 @@ class Curriculum:
                 "`lower_below` and `raise_above` must be rates with lower_below < raise_above, got "
                 f"{lower_below} and {raise_above}."
             )
-        if window < 1:
-            raise ValueError(f"`window` must be at least 1, got {window}.")
         self.raise_above = raise_above
         self.lower_below = lower_below
-        self.window = window
+        self.window = check_limit("window", window)
         self.stage = 0
         self._batches: deque[tuple[float, int]] = deque()  # (successes, episodes) of each update
 
@@ -127,13 +129,13 @@ class Curriculum:
             Whether the range has moved.
 
         Raises:
+            TypeError: If `num_episodes` is no integer.
             ValueError: If `success` is no rate or `num_episodes` below 1.
         """
         if not 0 <= success <= 1:
             raise ValueError(f"`success` must be a rate in [0, 1], got {success!r}.")
-        if num_episodes < 1:
-            raise ValueError(f"`num_episodes` must be at least 1, got {num_episodes!r}.")
-        self._batches.append((float(success) * num_episodes, int(num_episodes)))
+        num_episodes = check_limit("num_episodes", num_episodes)
+        self._batches.append((float(success) * num_episodes, num_episodes))
         # Whole batches leave the window, and only those that it can do without.
         while self.num_episodes - self._batches[0][1] >= self.window:
             self._batches.popleft()
@@ -174,10 +176,16 @@ class Curriculum:
 
 
 def _check_range(length_range: LengthRange) -> LengthRange:
-    shortest, longest = length_range
-    if shortest < 1 or (longest is not None and longest < shortest):
+    try:
+        shortest, longest = length_range
+        shortest = operator.index(shortest)
+        longest = None if longest is None else operator.index(longest)
+        is_range = shortest >= 1 and (longest is None or shortest <= longest)
+    except (TypeError, ValueError):  # no pair, or not of integers
+        is_range = False
+    if not is_range:
         raise ValueError(
-            "`ranges` must hold pairs (shortest, longest) with 1 <= shortest <= longest or None, "
-            f"got {length_range!r}."
+            "`ranges` must hold pairs (shortest, longest) of integers with 1 <= shortest <= longest, "
+            f"or None for no upper limit, got {length_range!r}."
         )
-    return int(shortest), None if longest is None else int(longest)
+    return shortest, longest

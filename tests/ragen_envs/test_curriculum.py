@@ -122,6 +122,10 @@ def test_load_state_dict_of_other_ranges_raises():
         ([], {}, "`ranges` must hold at least one"),
         ([(0, 2)], {}, "`ranges` must hold pairs"),
         ([(1, 2), (5, 4)], {}, "`ranges` must hold pairs"),
+        ([(1, 2, 3)], {}, "`ranges` must hold pairs"),
+        ([1, 2], {}, "`ranges` must hold pairs"),
+        ([(1.5, 3)], {}, "`ranges` must hold pairs"),
+        ([(1, "3")], {}, "`ranges` must hold pairs"),
         (RANGES, {"raise_above": 0.3}, "`lower_below` and `raise_above` must be"),
         (RANGES, {"raise_above": 1.2}, "`lower_below` and `raise_above` must be"),
         (RANGES, {"lower_below": -0.1}, "`lower_below` and `raise_above` must be"),
@@ -131,6 +135,15 @@ def test_load_state_dict_of_other_ranges_raises():
 def test_curriculum_with_a_bad_argument_raises(ranges, arguments, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         Curriculum(ranges, **arguments)
+
+
+def test_numbers_of_episodes_are_integers():
+    with pytest.raises(TypeError, match=r"^`window` must be a positive integer, got 2\.5"):
+        Curriculum(RANGES, window=2.5)
+    curriculum = Curriculum(RANGES, window=1)
+    with pytest.raises(TypeError, match=r"^`num_episodes` must be a positive integer, got 1\.5"):
+        curriculum.update(1.0, num_episodes=1.5)  # would be a rate of 1.5
+    assert curriculum.num_episodes == 0
 
 
 @pytest.mark.parametrize(
