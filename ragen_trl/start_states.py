@@ -1,7 +1,7 @@
 """Who plays next and from which state: training and validation apart, easy levels first if asked."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -99,7 +99,7 @@ class GroupDealer:
         """Return the next `count` groups."""
         return [self._deal_one() for _ in range(count)]
 
-    def update_curricula(self, trajectories: Iterable[Trajectory]) -> dict[str, float]:
+    def update_curricula(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """Let each curriculum see the success of the episodes that it asked for.
 
         Returns:
@@ -134,9 +134,16 @@ class GroupDealer:
                 f"`env` must hold as many environments as in the checkpoint, which has "
                 f"{len(state['curricula'])}, got {len(self._pools)}."
             )
-        for curriculum, saved in zip(self._curricula, state["curricula"], strict=True):
-            if curriculum is not None and saved is not None:
-                curriculum.load_state_dict(saved)
+        pairs = list(zip(self._pools, state["curricula"], strict=True))
+        for pool, saved in pairs:
+            if (pool.spec.curriculum is None) != (saved is None):
+                raise ValueError(
+                    f"`curriculum` of {pool.name!r} must be given where the checkpoint has one and "
+                    f"only there; the checkpoint has {'none' if saved is None else 'one'}."
+                )
+        for pool, saved in pairs:
+            if pool.spec.curriculum is not None:
+                pool.spec.curriculum.load_state_dict(saved)
         self.num_dealt = state["num_dealt"]
         self._next_seed = state["next_seed"]
         self._order = itertools.islice(self._deal_pools(), self.num_dealt, None)

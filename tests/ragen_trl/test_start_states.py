@@ -214,6 +214,21 @@ def test_curriculum_is_part_of_the_saved_state():
     assert [start.seed for start in resumed.deal(6)] == [start.seed for start in dealer.deal(6)]
 
 
+def test_state_with_and_state_without_a_curriculum_do_not_mix():
+    def make(curriculum):
+        pool = make_pool(curriculum=curriculum)
+        return GroupDealer([pool], first_seed=0, validation_share=0)
+
+    dealers = make(None), make(Curriculum(STAGES))
+    for dealer, other in (dealers, dealers[::-1]):
+        dealer.deal(2)
+        with pytest.raises(
+            ValueError, match=r"`curriculum` of 'ragen/Sokoban-v0' must be given where"
+        ):
+            dealer.load_state_dict(other.state_dict())
+        assert dealer.num_dealt == 2
+
+
 def test_curriculum_of_an_environment_without_solution_lengths_is_refused_at_once():
     for source in (LAKE, ScriptedTextEnv):
         pool = make_pool(source, curriculum=Curriculum(STAGES))
