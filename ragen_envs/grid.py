@@ -49,6 +49,7 @@ def resolve_symbols(
         vocabularies: The named vocabularies; all have the same kinds.
 
     Raises:
+        TypeError: If `symbols` is neither a string nor a mapping.
         ValueError: If a name is unknown, a kind is missing or unknown, a symbol is not one visible
             character, or two kinds share one.
     """
@@ -59,11 +60,16 @@ def resolve_symbols(
                 f"character, got {symbols!r}."
             )
         return dict(vocabularies[symbols])
+    if not isinstance(symbols, Mapping):
+        raise TypeError(
+            f"`symbols` must be the name of a vocabulary or a mapping from cell kind to character, "
+            f"got {symbols!r}."
+        )
     kinds = set(next(iter(vocabularies.values())))
     if set(symbols) != kinds:
         raise ValueError(
             f"`symbols` must map each of the cell kinds {sorted(kinds)} to a character, "
-            f"got the keys {sorted(symbols)}."
+            f"got the keys {list(symbols)}."
         )
     for kind, symbol in symbols.items():
         if not (

@@ -68,6 +68,19 @@ def test_resolve_symbols_with_a_bad_value_raises(symbols, message):
         resolve_symbols(symbols, VOCABULARIES)
 
 
+@pytest.mark.parametrize("symbols", [None, 5, ["#", "_"], {"wall"}])
+def test_resolve_symbols_of_another_type_raises(symbols):
+    with pytest.raises(
+        TypeError, match=r"^`symbols` must be the name of a vocabulary or a mapping"
+    ):
+        resolve_symbols(symbols, VOCABULARIES)
+
+
+def test_resolve_symbols_with_keys_of_several_types_names_them():
+    with pytest.raises(ValueError, match=r"got the keys \['wall', 3\]"):
+        resolve_symbols({"wall": "#", 3: "_"}, VOCABULARIES)
+
+
 def test_render_rows_writes_one_line_per_row():
     assert render_rows(KINDS, VOCABULARIES["plain"]) == "#__\n_#_"
 
