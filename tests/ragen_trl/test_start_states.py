@@ -98,6 +98,7 @@ def test_group_dealer_never_deals_a_level_of_the_validation_side_and_wastes_no_o
     groups = dealer.deal(60)
     assert not any(is_held_out(level_of(group), 0.3) for group in groups)
     dealt = {group.seed for group in groups}
+    assert [group.seed for group in groups] == sorted(dealt)  # none twice
     skipped = set(range(groups[-1].seed)) - dealt
     assert len(skipped) > 5
     assert all(is_held_out(level_of(GroupStart(groups[0].pool, seed)), 0.3) for seed in skipped)
