@@ -14,6 +14,15 @@ import pytest
 TINY_ENVS = ("ragen/Bandit-v0", "ragen/FrozenLake-v0", "ragen/Sokoban-v0")
 
 
+def pytest_collection_modifyitems(config, items):
+    """Leave out what needs Chromium unless `-m` names it; any `-m` replaces that of pyproject.toml."""
+    if "browser" in config.option.markexpr:
+        return
+    out = [item for item in items if item.get_closest_marker("browser")]
+    config.hook.pytest_deselected(items=out)
+    items[:] = [item for item in items if item not in out]
+
+
 @pytest.fixture(scope="session")
 def tiny():
     """An untrained policy and its tokenizer; tests leave both as they are."""
