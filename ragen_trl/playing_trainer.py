@@ -31,7 +31,7 @@ from ragen_trl.generation import sample_replies
 from ragen_trl.loading import load_tokenizer
 from ragen_trl.metrics import evaluation_metrics, merge_evaluations
 from ragen_trl.progress import RolloutBar
-from ragen_trl.records import write_trajectories
+from ragen_trl.records import EPISODES_FOLDER, write_trajectories
 from ragen_trl.rollout import RolloutTimer, TokenLimits, play_episodes, start_episodes
 from ragen_trl.run_log import RunLogCallback
 from ragen_trl.starpo_config import StarPOConfig
@@ -298,7 +298,7 @@ class PlayingTrainer(GRPOTrainer):
             return
         position = {"iteration": self._iteration, "step": self.state.global_step}
         write_trajectories(
-            Path(self.args.output_dir) / "trajectories" / f"{name}.jsonl",
+            Path(self.args.output_dir) / EPISODES_FOLDER / f"{name}.jsonl",
             [(trajectory, position | further) for trajectory, further in rows],
         )
 

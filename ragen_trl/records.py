@@ -7,6 +7,8 @@ from typing import Any
 
 from ragen_trl.trajectory import Trajectory
 
+EPISODES_FOLDER = "trajectories"
+
 
 def write_trajectories(
     path: Path, episodes: Iterable[tuple[Trajectory, Mapping[str, Any]]]

@@ -37,8 +37,8 @@ class EchoTrapCallback(TrainerCallback):  # type: ignore[misc]  # transformers i
     `<output_dir>/healthy` (the latest two stay). On collapse, training returns to the latest of them:
     weights, optimizers, critic, schedules, random state and start states are those of the
     checkpoint, learning rates and filter ratio are multiplied by the factors below. Another
-    collapse before the next healthy checkpoint returns to the one before. Checkpoints of the
-    collapsed part are moved to `<output_dir>/collapsed`.
+    collapse before the next healthy checkpoint returns to the one before. Checkpoints and episodes
+    of the collapsed part are moved to `<output_dir>/collapsed`.
 
     Args:
         patience (`int`, *optional*, defaults to 3):

@@ -1,5 +1,6 @@
 """The way back: checkpoints that were healthy, and what changes when training goes on from one."""
 
+import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +9,8 @@ from pathlib import Path
 from accelerate import PartialState
 from torch.optim.lr_scheduler import LRScheduler
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from ragen_trl.records import EPISODES_FOLDER
 
 HEALTHY_FOLDER = "healthy"
 COLLAPSED_FOLDER = "collapsed"
@@ -71,9 +74,10 @@ class HealthyCheckpoints:
         return self.kept.pop() if len(self.kept) > 1 else self.kept[0]
 
     def put_aside_after(self, step: int) -> None:
-        """Move the run's checkpoints later than update `step` to its subfolder `collapsed`.
+        """Move what the run wrote after update `step` to its subfolder `collapsed`.
 
-        There, `resume_from_checkpoint=True` does not take one of them for the latest.
+        Those are checkpoints, so that `resume_from_checkpoint=True` does not take one of them for
+        the latest, and episodes, which the same iterations would overwrite, or leave behind.
         """
         folder, process = self._output_dir / COLLAPSED_FOLDER, PartialState()
         if process.is_main_process:
@@ -82,6 +86,9 @@ class HealthyCheckpoints:
                     folder.mkdir(exist_ok=True)
                     shutil.rmtree(folder / checkpoint.name, ignore_errors=True)
                     checkpoint.rename(folder / checkpoint.name)
+            for episodes in _episodes_after(self._output_dir / EPISODES_FOLDER, step):
+                (folder / EPISODES_FOLDER).mkdir(parents=True, exist_ok=True)
+                episodes.replace(folder / EPISODES_FOLDER / episodes.name)
         process.wait_for_everyone()
 
 
@@ -117,6 +124,22 @@ def _copy(source: Path, target: Path) -> None:
         shutil.rmtree(leftover, ignore_errors=True)
     shutil.copytree(source, unfinished)
     unfinished.rename(target)
+
+
+def _episodes_after(folder: Path, step: int) -> list[Path]:
+    """Return the files of rollouts and evaluations that a run plays again from update `step` on."""
+    rollouts = [path for path in folder.glob("train-*.jsonl") if _step_played(path) >= step]
+    # A checkpoint is saved after the evaluation of the same update.
+    return rollouts + [path for path in folder.glob("eval-*.jsonl") if _step_played(path) > step]
+
+
+def _step_played(path: Path) -> int:
+    """Return the update after which a file of episodes was written; -1 where it is damaged."""
+    with path.open("rb") as file:
+        try:
+            return int(json.loads(file.readline())["step"])
+        except (ValueError, KeyError, TypeError):
+            return -1
 
 
 def _checkpoints(folder: Path) -> list[Path]:

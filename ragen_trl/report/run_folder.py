@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ragen_trl.records import EPISODES_FOLDER
 from ragen_trl.run_log import LOG_FILE, REFERENCES_FILE
 
 COLLAPSE_FILE = "collapse.jsonl"
@@ -52,7 +53,7 @@ def read_run(path: Path, name: str | None = None) -> RunFolder:
         )
     notes: list[str] = []
     log = _read_log(path, notes)
-    folder = path / "trajectories"
+    folder = path / EPISODES_FOLDER
     episode_files = sorted(folder.glob("train-*.jsonl")) + sorted(folder.glob("eval-*.jsonl"))
     if not log and not episode_files:
         raise FileNotFoundError(

@@ -8,10 +8,11 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
-from ragen_trl import EchoTrapCallback
+from ragen_trl import EchoTrapCallback, RolloutCallback
 from ragen_trl.monitor import default_signals
 from ragen_trl.monitor.rules import Rule, Verdict
 from ragen_trl.monitor.signals import Signal
+from ragen_trl.report.run_folder import read_run
 from tests.training import BANDIT, copy_tensors, make_lora, train_logs
 
 
@@ -221,11 +222,49 @@ def test_checkpoints_of_the_collapsed_part_do_not_pass_for_the_latest(run, tmp_p
     assert sorted(p.name for p in (tmp_path / "run/collapsed").iterdir()) == [
         "checkpoint-3",
         "checkpoint-4",
+        "trajectories",
     ]
     assert sorted(p.name for p in (tmp_path / "run/healthy").iterdir()) == [
         "checkpoint-1",
         "checkpoint-2",
     ]
+
+
+def test_report_of_a_run_that_went_back_shows_one_version_of_it(run, tmp_path):
+    class CountRollouts(RolloutCallback):
+        def __init__(self):
+            self.iterations = []
+
+        def on_rollout_end(self, *_, iteration, **__):
+            self.iterations.append(iteration)
+            return {"looks/count": len(self.iterations)}
+
+    count = CountRollouts()
+    callback = EchoTrapCallback(
+        on_collapse="rollback", signals=[from_update(3, patience=3)], max_rollbacks=1
+    )
+    trainer, *_ = run(
+        callback,
+        callbacks=[count, callback],
+        eval_strategy="steps",
+        eval_steps=1,
+        save_steps=2,
+    )
+    # Alarm at update 5; back to checkpoint 2; the second alarm at 5 ends it.
+    assert count.iterations == [0, 1, 2, 3, 4, 2, 3, 4]
+    report = read_run(tmp_path / "run")
+    updates = [(e["step"], e["looks/count"]) for e in report.log if "reward" in e]
+    assert updates == [(1, 1), (2, 2), (3, 6), (4, 7), (5, 8)]
+    evaluations = [e["step"] for e in report.log if "eval_success_rate" in e]
+    assert evaluations == [1, 2, 3, 4, 5]
+    assert updates == [(e["step"], e["looks/count"]) for e in train_logs(trainer)]
+    assert [(e["step"], e["action"]) for e in report.collapse] == [(5, "rollback"), (5, "stop")]
+    first, second = (
+        sorted(path.name.partition("-ragen")[0] for path in folder.glob("*.jsonl"))
+        for folder in (tmp_path / "run/collapsed/trajectories", tmp_path / "run/trajectories")
+    )
+    assert first == ["eval-00003", "eval-00004", *(f"train-0000{i}.jsonl" for i in (2, 3, 4))]
+    assert second[-5:] == [f"train-0000{i}.jsonl" for i in range(5)]
 
 
 def test_without_a_healthy_checkpoint_training_stops(run, caplog):
@@ -283,6 +322,10 @@ def test_gradient_that_is_not_finite_is_an_event_of_valid_json(run):
     ("arguments", "message"),
     [
         ({"patience": 0}, "`patience`"),
+        ({"patience": 2.5}, "`patience` must be a whole number of at least 1, got 2.5"),
+        ({"signals": [from_update(1, patience=0)]}, "`patience` of signal 'late' must be"),
+        ({"signals": []}, "`signals` must hold at least one, got none"),
+        ({"signals": [*default_signals(), from_update(1), from_update(2)]}, "named 'late'"),
         ({"on_collapse": "explode"}, "`on_collapse`"),
         ({"learning_rate_factor": 0.0}, "`learning_rate_factor`"),
         ({"filter_ratio_factor": 1.5}, "`filter_ratio_factor`"),

@@ -5,6 +5,7 @@ import torch
 from transformers import get_scheduler
 
 from ragen_trl.monitor.rollback import HealthyCheckpoints, base_rates, set_base_rates
+from tests.runs import write_lines
 
 
 def save_checkpoint(output_dir, step, content="weights"):
@@ -71,6 +72,29 @@ def test_later_checkpoints_are_put_aside_and_earlier_ones_stay(tmp_path):
     healthy.put_aside_after(2)
     assert names(tmp_path) == ["checkpoint-2", "checkpoint-best", "collapsed"]
     assert names(tmp_path / "collapsed") == ["checkpoint-10", "checkpoint-12"]
+
+
+def test_episodes_of_the_collapsed_part_are_put_aside_with_it(tmp_path):
+    # Updates 1 to 4 of two rollouts, one after 0 and one after 2 updates, and the next one after 4.
+    for name, step in {
+        "train-00000": 0,
+        "train-00001": 2,
+        "train-00002": 4,
+        "eval-00000-lake": 0,
+        "eval-00003-lake": 3,
+        "eval-00004-lake": 4,
+        "eval-00005-lake": 5,
+    }.items():
+        write_lines(tmp_path / f"trajectories/{name}.jsonl", [{"step": step}, {"step": step}])
+    (tmp_path / "trajectories/train-00003.jsonl").write_text('{"step": 5, "cut')
+    (tmp_path / "trajectories/notes.txt").write_text("of the user")
+    HealthyCheckpoints(tmp_path, last_step=0).put_aside_after(4)
+    # What was played after the checkpoint will be played again; its evaluation came before it.
+    aside = ["eval-00005-lake.jsonl", "train-00002.jsonl"]
+    assert names(tmp_path / "collapsed/trajectories") == aside
+    stays = {path.name for path in (tmp_path / "trajectories").iterdir()}
+    assert not stays & set(aside)
+    assert len(stays) == 7
 
 
 @pytest.mark.parametrize("kind", ["constant", "cosine", "linear", "polynomial"])
