@@ -47,11 +47,14 @@ class MutualInformationCallback(RolloutCallback):
     """
 
     def __init__(self, every: int = 5, max_pairs: int = 64) -> None:
-        if every < 1:
-            raise ValueError(f"`every` must be at least 1, got {every}. Use 5 for little cost.")
-        if max_pairs < 2:
+        if not isinstance(every, int) or every < 1:
             raise ValueError(
-                f"`max_pairs` must be at least 2, got {max_pairs}. Pairs are compared; use 64."
+                f"`every` must be a whole number of at least 1, got {every}. Use 5 for little cost."
+            )
+        if not isinstance(max_pairs, int) or max_pairs < 2:
+            raise ValueError(
+                f"`max_pairs` must be a whole number of at least 2, got {max_pairs}. Pairs are "
+                "compared; use 64."
             )
         self._every, self._max_pairs = every, max_pairs
 

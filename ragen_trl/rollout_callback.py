@@ -43,3 +43,17 @@ class RolloutCallback(TrainerCallback):  # type: ignore[misc]  # transformers is
             Metrics for the log entry of the coming update.
         """
         return {}
+
+
+def read_metrics(callback: RolloutCallback, returned: Any) -> dict[str, float]:
+    """Return what a callback measured as plain numbers, which every log can hold.
+
+    Raises:
+        TypeError: If it returned no mapping.
+    """
+    if not isinstance(returned, Mapping):
+        raise TypeError(
+            f"`on_rollout_end` of {type(callback).__name__} must return metrics by name, got "
+            f"{returned!r}. Return {{}} to log nothing."
+        )
+    return {name: float(value) for name, value in returned.items()}

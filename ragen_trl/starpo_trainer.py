@@ -26,7 +26,7 @@ from ragen_trl.playing_trainer import PlayingTrainer
 from ragen_trl.progress import LineProgressCallback
 from ragen_trl.refill import refill
 from ragen_trl.rollout import RolloutTimer
-from ragen_trl.rollout_callback import RolloutCallback
+from ragen_trl.rollout_callback import RolloutCallback, read_metrics
 from ragen_trl.selection import Selection, select_trajectories
 from ragen_trl.starpo_config import StarPOConfig
 from ragen_trl.start_states import GroupDealer
@@ -233,7 +233,7 @@ class StarPOTrainer(PlayingTrainer):
                     processing_class=self._tokenizer,
                     iteration=self._iteration,
                 )
-                self._append_metrics(metrics)
+                self._append_metrics(read_metrics(callback, metrics))
 
     def _queue_updates(self, selection: Selection) -> None:
         args, accelerator = self.args, self.accelerator

@@ -71,8 +71,10 @@ class EchoTrapCallback(TrainerCallback):  # type: ignore[misc]  # transformers i
         filter_ratio_factor: float = 1.0,
         max_rollbacks: int = 2,
     ) -> None:
-        if patience < 1:
-            raise ValueError(f"`patience` must be at least 1, got {patience}. 3 is the default.")
+        if not isinstance(patience, int) or patience < 1:
+            raise ValueError(
+                f"`patience` must be a whole number of at least 1, got {patience}. 3 is the default."
+            )
         if on_collapse not in get_args(OnCollapse):
             raise ValueError(
                 f"`on_collapse` must be one of {get_args(OnCollapse)}, got {on_collapse!r}."

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -51,9 +52,13 @@ class CollapseWatch:
 
     Args:
         signals: What to watch; copied, so that one list can serve several watches.
+
+    Raises:
+        ValueError: If there is no signal, if two have one name, or if a patience can never be met.
     """
 
     def __init__(self, signals: Sequence[Signal]) -> None:
+        _check_signals(signals)
         self.signals = copy.deepcopy(list(signals))
         self.success = SuccessHistory()
         self._streaks = {signal.name: _Streak() for signal in self.signals}
@@ -87,6 +92,23 @@ class CollapseWatch:
         """Whether no signal's last measurement was bad, and success is near its best."""
         is_fine = all(streak.count == 0 for streak in self._streaks.values())
         return is_fine and self.success.is_near_best
+
+
+def _check_signals(signals: Sequence[Signal]) -> None:
+    if not signals:
+        raise ValueError("`signals` must hold at least one, got none. Leave it out for all signs.")
+    counts = Counter(signal.name for signal in signals)
+    for signal in signals:
+        if counts[signal.name] > 1:
+            raise ValueError(
+                f"`signals` must have different names, got {counts[signal.name]} named "
+                f"{signal.name!r}."
+            )
+        if not isinstance(signal.patience, int) or signal.patience < 1:
+            raise ValueError(
+                f"`patience` of signal {signal.name!r} must be a whole number of at least 1, got "
+                f"{signal.patience}."
+            )
 
 
 def _judge(signal: Signal, value: Any) -> Verdict | None:

@@ -211,10 +211,12 @@ def test_replies_without_a_thought_make_room_for_others(tiny_tokenizer):
     assert texts == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("options", [{"every": 0}, {"max_pairs": 1}])
+@pytest.mark.parametrize(
+    "options", [{"every": 0}, {"every": 2.5}, {"max_pairs": 1}, {"max_pairs": 64.5}]
+)
 def test_arguments_out_of_range_are_refused(options):
     (name,) = options
-    with pytest.raises(ValueError, match=f"`{name}` must be at least"):
+    with pytest.raises(ValueError, match=f"`{name}` must be a whole number"):
         MutualInformationCallback(**options)
 
 

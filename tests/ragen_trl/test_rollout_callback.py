@@ -1,3 +1,6 @@
+import json
+
+import numpy as np
 import pytest
 import torch
 from transformers import TrainerCallback
@@ -67,6 +70,25 @@ def test_what_a_callback_measures_is_logged_with_the_update(make_trainer):
     logs = train_logs(trainer)
     assert [entry["looks/iteration"] for entry in logs] == [0.0, 1.0]
     assert [entry["looks/double"] for entry in logs] == [0.0, 2.0]
+
+
+def test_numbers_of_numpy_and_torch_are_logged_as_numbers(make_trainer, tmp_path):
+    class Measuring(RolloutCallback):
+        def on_rollout_end(self, *_, **__):
+            return {"looks/numpy": np.float32(0.5), "looks/torch": torch.tensor(0.25)}
+
+    make_trainer(BANDIT, callbacks=[Measuring()]).train()
+    line = (tmp_path / "run" / "log.jsonl").read_text(encoding="utf-8").splitlines()[0]
+    entry = json.loads(line)
+    assert (entry["looks/numpy"], entry["looks/torch"]) == (0.5, 0.25)
+
+
+def test_callback_that_forgets_to_return_is_named(make_trainer):
+    class Forgetful(RolloutCallback):
+        def on_rollout_end(self, *_, **__): ...
+
+    with pytest.raises(TypeError, match=r"`on_rollout_end` of Forgetful .* got None\. Return \{\}"):
+        make_trainer(BANDIT, callbacks=[Forgetful()]).train()
 
 
 def test_callback_that_measures_nothing_adds_nothing(make_trainer):
