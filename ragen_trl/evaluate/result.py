@@ -73,12 +73,21 @@ class EvaluationResult:
 
 
 def read_result(path: str | Path) -> EvaluationResult | None:
-    """Read a result from its file or folder; `None` where there is none, or something else."""
+    """Read a result from its file or folder; `None` where there is none, or something else.
+
+    Raises:
+        ValueError: If the file is damaged.
+    """
     path = Path(path)
     path = path / RESULTS_FILE if path.is_dir() else path
     if path.suffix != ".json" or not path.is_file():
         return None
-    content = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(
+            f"`compare` must be a result or a model, but {path} cannot be read: {error}."
+        ) from error
     if not {"settings", "episodes", "random_success"} <= set(content):
         return None
     random_play = {

@@ -31,7 +31,7 @@ class EpisodeStore:
     """Keeps finished episodes, so that an interrupted evaluation goes on where it was.
 
     Each process appends to a file of its own; `finish` puts them together. A line counts once it is
-    complete: one that was cut by the interruption is played again.
+    complete: one that was cut by the interruption, or cannot be read, is played again.
 
     Args:
         folder: Made where it does not exist.
@@ -40,7 +40,8 @@ class EpisodeStore:
         rank: Number of this process; process 0 writes what is common.
 
     Raises:
-        ValueError: If the folder holds the episodes of other settings, or other results.
+        ValueError: If the folder holds the episodes of other settings, of settings that cannot be
+            read, or other results.
     """
 
     def __init__(self, folder: str | Path, settings: Mapping[str, Any], *, rank: int = 0) -> None:
@@ -96,7 +97,12 @@ class EpisodeStore:
                     f"{taken[0]!r} of something else. Choose another folder."
                 )
             return
-        old = json.loads(path.read_text(encoding="utf-8"))
+        old = _read_object(path)
+        if old is None:
+            raise ValueError(
+                f"`output` {self.folder} holds episodes of settings that are not known: "
+                f"{SETTINGS_FILE} cannot be read. Choose another folder."
+            )
         names = [name for name in {**old, **settings} if old.get(name) != settings.get(name)]
         if names:
             name = names[0]
@@ -116,7 +122,19 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 def _read_lines(path: Path) -> Iterator[EpisodeRecord]:
     for line in path.read_bytes().splitlines(keepends=True):
         if line.endswith(b"\n"):
-            yield EpisodeRecord(**json.loads(line))
+            try:
+                record = EpisodeRecord(**json.loads(line))
+            except (TypeError, ValueError):
+                continue
+            yield record
+
+
+def _read_object(path: Path) -> dict[str, Any] | None:
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError:
+        return None
+    return content if isinstance(content, dict) else None
 
 
 def _replace(path: Path, text: str) -> None:

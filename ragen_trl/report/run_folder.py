@@ -174,4 +174,12 @@ def _read_references(path: Path, notes: list[str]) -> dict[str, dict[str, Any]]:
             "evaluation writes it."
         )
         return {}
-    return {name: value for name, value in references.items() if isinstance(value, dict)}
+    return {
+        name: value | {"random_play": _object_or_none(value.get("random_play"))}
+        for name, value in references.items()
+        if isinstance(value, dict)
+    }
+
+
+def _object_or_none(value: Any) -> dict[str, Any] | None:
+    return value if isinstance(value, dict) else None

@@ -57,6 +57,13 @@ def test_what_is_no_result_is_not_read_as_one(tmp_path):
     assert read_result("Qwen/Qwen2.5-0.5B-Instruct") is None
 
 
+def test_a_damaged_result_is_named(tmp_path, make_result):
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(make_result().to_dict())[:-9], encoding="utf-8")
+    with pytest.raises(ValueError, match=r"`compare` .*results\.json cannot be read"):
+        read_result(tmp_path)
+
+
 def test_compare_results_by_environment_and_over_all(make_result):
     first = make_result(outcomes={"lake": [True, True], "room": [True], "only": [True]})
     second = make_result("b", outcomes={"room": [False], "lake": [False, True]})

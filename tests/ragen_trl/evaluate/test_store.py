@@ -34,6 +34,25 @@ def test_a_line_that_was_cut_is_played_again(tmp_path, make_record):
         assert list(again.read().values()) == [first, third]
 
 
+@pytest.mark.parametrize("damage", [b"\0\0\0\n", b'{"seed": 1}\n', b"[1]\n", b"\n"])
+def test_a_line_that_cannot_be_read_is_played_again(tmp_path, make_record, damage):
+    store = EpisodeStore(tmp_path, SETTINGS)
+    first, second = make_record(seed=1), make_record(seed=2)
+    store.append(first)
+    with (tmp_path / "episodes.jsonl").open("ab") as file:
+        file.write(damage)
+    store.append(second)
+    assert list(store.read().values()) == [first, second]
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]"])
+def test_damaged_settings_are_named(tmp_path, make_record, damage):
+    EpisodeStore(tmp_path, SETTINGS).append(make_record())
+    (tmp_path / "settings.json").write_text(damage, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"settings\.json cannot be read.* another folder"):
+        EpisodeStore(tmp_path, SETTINGS)
+
+
 def test_episodes_with_an_error_are_played_again(tmp_path, make_record):
     store = EpisodeStore(tmp_path, SETTINGS)
     store.append(make_record(seed=1, error="lost"))

@@ -2,8 +2,9 @@ import json
 
 import pytest
 
+from ragen_trl.report.__main__ import main
 from ragen_trl.report.run_folder import keep_latest, read_json_lines, read_run
-from tests.runs import COLLAPSE, REFERENCES, make_log, write_lines, write_rollout, write_run
+from tests.runs import COLLAPSE, LAKE, REFERENCES, make_log, write_lines, write_rollout, write_run
 
 
 def update(step, reward=0.0):
@@ -63,6 +64,15 @@ def test_read_run_without_a_log_takes_the_furthest_trainer_state(tmp_path):
     )
     write_state(tmp_path, 12)
     assert len(read_run(tmp_path).log) == 12
+
+
+@pytest.mark.parametrize("damage", [[0.2], {LAKE: 0.2}, {LAKE: {"random_play": 0.2}}, {LAKE: {}}])
+def test_read_run_takes_no_references_of_another_form(tmp_path, damage):
+    folder = write_run(tmp_path / "lake", num_updates=2)
+    (folder / "references.json").write_text(json.dumps(damage))
+    main([str(folder), "--curves"])
+    assert (folder / "curves.png").exists()
+    assert read_run(folder).references.get(LAKE, {}).get("random_play") is None
 
 
 def test_read_run_says_what_is_missing(tmp_path):
