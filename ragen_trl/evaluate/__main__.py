@@ -3,7 +3,8 @@
 python -m ragen_trl.evaluate runs/demo/bandit --env ragen/Bandit-v0 --no-think --output runs/eval
 python -m ragen_trl.evaluate Qwen/Qwen2.5-0.5B-Instruct --suite generalisation --compare runs/eval
 python -m ragen_trl.evaluate --api-model NAME --base-url http://localhost:8000/v1 --env ragen/Bandit-v0
-accelerate launch --num_processes 2 -m ragen_trl.evaluate tiny --env ragen/Bandit-v0
+accelerate launch --num_processes 2 -m ragen_trl.evaluate tiny --env ragen/Bandit-v0  # two GPUs
+torchrun --nproc_per_node 2 -m ragen_trl.evaluate tiny --env ragen/Bandit-v0  # on CPUs
 """
 
 import argparse
@@ -28,6 +29,7 @@ from ragen_trl.evaluate.suites import SUITES
 from ragen_trl.evaluate.table import format_comparison, format_result
 
 COMPARISON_FILE = "comparison.json"
+DTYPES = ("float32", "bfloat16", "float16", "auto")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -38,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         tables = _run(options)
     except (gym.error.Error, ImportError, TypeError, ValueError) as error:
         parser.error(str(error))
+    except (FileExistsError, NotADirectoryError, PermissionError) as error:
+        parser.error(f"`--output` must be a folder that can be written: {error}")
     except ConnectionError as error:
         parser.exit(1, f"{error}\n")
     if PartialState().is_main_process:
@@ -61,7 +65,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--output", type=Path, help="folder for episodes and results; of several models, one each")
     add("--compare", metavar="RESULT_OR_MODEL", help="test every model against this one")
     add("--batch-size", type=int, default=16, help="episodes side by side, per process")
-    add("--dtype", default="float32", help="of the weights")
+    add("--dtype", choices=DTYPES, default="float32", help="of the weights")
     add(
         "--bf16",
         action=argparse.BooleanOptionalAction,

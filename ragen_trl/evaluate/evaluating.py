@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
 from gymnasium import spaces
@@ -38,7 +39,7 @@ def evaluate(
 
     What an episode draws depends on its start state and sample alone: neither the batch size nor
     the number of processes changes the result. Started with `accelerate launch --num_processes n`,
-    every process plays its share, and all return the same.
+    on CPUs with `torchrun --nproc_per_node n`, every process plays its share, and all return the same.
 
     Args:
         model: "tiny", a model id, a folder with a model or a LoRA adapter, or a `Player`.
@@ -66,7 +67,8 @@ def evaluate(
     """
     begin = time.perf_counter()
     settings = settings or EvaluationSettings()
-    state = PartialState()
+    # Without saying so, accelerate leaves processes on CPUs to themselves, and each plays everything.
+    state = PartialState(cpu=not torch.accelerator.is_available())
     pools = make_eval_pools(_as_given(env), [], settings.agent_turns)
     panel = EvaluationPanel(
         pools,

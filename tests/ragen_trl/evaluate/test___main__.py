@@ -82,6 +82,8 @@ def test_the_suite_plays_every_environment(capsys):
         (["tiny", "--env", BANDIT, "--batch-size", "0"], "`batch_size` must be at least 1"),
         (["tiny", "--env", BANDIT, "--env-kwargs", "{"], "`--env-kwargs` must be JSON"),
         (["tiny", "--env", BANDIT, "--env-kwargs", '{"x": {}}'], "`--env-kwargs` must map ids"),
+        (["tiny", "--env", BANDIT, "--dtype", "float99"], "invalid choice: 'float99'"),
+        (["tiny", "--env", BANDIT, "--output", __file__], "`--output` must be a folder"),
         (["no/such-model", "--env", BANDIT], "'no/such-model' could not be loaded"),
         (["tiny", "tiny", "--env", BANDIT], "`MODEL` must name different models"),
     ],

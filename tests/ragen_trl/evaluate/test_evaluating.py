@@ -64,6 +64,11 @@ def without_timings(folder):
     return content
 
 
+def num_processes(folder):
+    content = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    return content["timings"]["num_processes"]
+
+
 def test_list_jobs_names_every_episode_once():
     pools = {"a": "pool a", "b": "pool b"}
     panel = EvaluationPanel(pools, first_seed=7, num_seeds=2, validation_share=0.0)
@@ -86,6 +91,8 @@ def test_batch_sizes_and_processes_give_identical_files(saved_start, quick, tmp_
         evaluate(saved_start, ENVS, settings=quick(samples=2), output=folder, batch_size=size)
     folders.append(tmp_path / "two")
     run_script(IN_PROCESSES, tmp_path, saved_start, tmp_path / "two", 3, num_processes=2)
+    # Two that knew nothing of each other would write the same as well.
+    assert [num_processes(folder) for folder in folders] == [1, 1, 1, 2]
     contents = [without_timings(folder) for folder in folders]
     assert all(content == contents[0] for content in contents[1:])
     texts = [(folder / "episodes.jsonl").read_bytes() for folder in folders]
