@@ -36,7 +36,8 @@ def attend_with_shared_heads(
         query: Shape (R, heads, W, size).
         key: Shape (R, shared heads, S, size).
         value: Shape (R, shared heads, S, size).
-        attention_mask: True where a token may look. Shape (R, 1, W, S), bool.
+        attention_mask: True where a token may look. Shape (R, 1, W, S), bool; any other goes to
+            transformers, as does none.
         **kwargs: Further arguments of transformers' `sdpa`.
 
     Returns:
@@ -44,7 +45,9 @@ def attend_with_shared_heads(
     """
     num_sharing = query.shape[1] // key.shape[1]
     has_further_terms = any(kwargs.get(name) is not None for name in _FURTHER_TERMS)
-    if attention_mask is None or num_sharing == 1 or query.shape[2] == 1 or has_further_terms:
+    # Some architectures add numbers of their own to the mask.
+    is_plain = attention_mask is not None and attention_mask.dtype == torch.bool
+    if not is_plain or num_sharing == 1 or query.shape[2] == 1 or has_further_terms:
         output: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, **kwargs
         )

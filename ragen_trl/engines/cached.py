@@ -169,10 +169,18 @@ class CachedSession:
 def find_obstacle(model: Any) -> str | None:
     """Return why the cached engine cannot run a model, `None` if it can."""
     config = model.config.get_text_config()
-    kinds = set(config.to_dict().get("layer_types") or ["full_attention"])
+    options = config.to_dict()
+    kinds = set(options.get("layer_types") or ["full_attention"])
     if kinds != {"full_attention"}:
         return f"its layers are of the kinds {sorted(kinds)}"
+    # Where layers have no kinds, all of them have the window; it would count the gaps.
+    window = options.get("sliding_window")
+    if window is not None and not options.get("layer_types"):
+        return f"its layers attend to a sliding window of {window} tokens"
     attention = config._attn_implementation
     if attention not in ("sdpa", "eager"):
         return f"its attention is {attention!r}, which knows no gaps between tokens"
+    # Others may count positions by slots, or remember something else than keys and values.
+    if not model._supports_attention_backend or model._is_stateful:
+        return f"{config.model_type!r} does not attend through transformers' attention interface"
     return None

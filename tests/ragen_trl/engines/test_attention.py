@@ -65,6 +65,15 @@ def test_further_terms_are_left_to_transformers():
     assert not torch.allclose(actual, plain, atol=1e-3)
 
 
+def test_a_mask_of_numbers_is_left_to_transformers():
+    query, key, value, mask = make_inputs(heads=4, shared=2, width=5)
+    # As Doge has it: an own bias per head, on top of what is closed.
+    numbers = torch.randn(ROWS, 4, 5, SLOTS).masked_fill(~mask, torch.finfo(torch.float32).min)
+    actual = attend(attend_with_shared_heads, (query, key, value, numbers))
+    expected = attend(sdpa_attention_forward, (query, key, value, numbers))
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize(("attention", "meanwhile"), [("sdpa", NAME), ("eager", "eager")])
 def test_model_gets_its_attention_back(attention, meanwhile):
     model = make_model()

@@ -1,5 +1,7 @@
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from ragen_trl.engines import CachedEngine, find_obstacle
 from tests.conversations import (
@@ -137,6 +139,81 @@ def test_models_that_cannot_be_cached_are_named(change, reason):
         setattr(model.config, name, value)
     found = find_obstacle(model)
     assert (found is None) if reason is None else (reason in found)
+
+
+SMALL = {
+    "vocab_size": 60,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "initializer_range": 0.3,
+    "pad_token_id": 0,
+    "eos_token_id": ENDS[0],
+}
+
+
+def make_other(model_type, attention="sdpa", **options):
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(model_type, **SMALL, **options)
+    return AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
+
+
+@pytest.mark.parametrize(
+    ("model_type", "options", "reason"),
+    [
+        # These have no `layer_types`: the window is that of every layer.
+        ("mistral", {"sliding_window": 8}, "window of 8"),
+        ("mixtral", {"sliding_window": 8, "num_local_experts": 2}, "window of 8"),
+        ("phi3", {"sliding_window": 8}, "window of 8"),
+        ("starcoder2", {"sliding_window": 8}, "window of 8"),
+        # Positions by slots, windows of old, and states that are no keys and values.
+        ("falcon", {"alibi": True}, "'falcon'"),
+        ("gpt_neo", {"attention": "eager", "attention_types": [[["local"], 2]]}, "'gpt_neo'"),
+        ("mpt", {"attention": "eager", "n_heads": 4}, "'mpt'"),
+        ("mamba", {"attention": "eager"}, "'mamba'"),
+    ],
+)
+def test_models_whose_cache_would_be_wrong_are_named(model_type, options, reason):
+    assert reason in find_obstacle(make_other(model_type, **options))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "options"),
+    [
+        ("mistral", {"sliding_window": None}),
+        ("phi3", {"sliding_window": None}),
+        ("qwen3", {"head_dim": 8}),
+        ("gpt_neox", {}),
+        ("doge", {}),
+    ],
+)
+def test_other_architectures_without_an_obstacle_write_what_the_reference_writes(
+    model_type, options
+):
+    model = make_other(model_type, **options)
+    assert find_obstacle(model) is None
+    shape = {"num_groups": 8, "group_size": 2}
+    expected, _ = converse(make_reference(model), **shape)
+    actual, _ = converse(make_cached(model), **shape)
+    assert_same(actual, expected)
+
+
+def test_adapter_writes_with_the_cache_what_the_reference_writes():
+    model = get_peft_model(make_model(), LoraConfig(r=4, target_modules="all-linear"))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.3)
+    assert find_obstacle(model) is None
+    shape = {"num_groups": 8, "group_size": 2}
+    expected, _ = converse(make_reference(model), **shape)
+    actual, _ = converse(make_cached(model), **shape)
+    assert_same(actual, expected)
+    plain, _ = converse(make_cached(make_model()), **shape)
+    assert [episode.ids for episode in plain] != [episode.ids for episode in actual]
+    assert model.config._attn_implementation == "sdpa"
 
 
 def test_engine_has_a_name_for_messages():
