@@ -1,6 +1,5 @@
 """`StarPOTrainer`: TRL's GRPO trainer, playing multi-turn episodes instead of answering prompts."""
 
-import json
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -27,6 +26,7 @@ from ragen_trl.progress import LineProgressCallback
 from ragen_trl.refill import refill
 from ragen_trl.rollout import RolloutTimer
 from ragen_trl.rollout_callback import RolloutCallback, read_metrics
+from ragen_trl.run_state import batch_settings, read_state, write_state
 from ragen_trl.selection import Selection, select_trajectories
 from ragen_trl.starpo_config import StarPOConfig
 from ragen_trl.start_states import GroupDealer
@@ -39,8 +39,6 @@ from ragen_trl.trl_compat import (
     use_adapter,
 )
 from ragen_trl.update import build_micro_batches, starpo_loss, update_metrics
-
-STATE_FILE = "starpo_state.json"
 
 
 class StarPOTrainer(PlayingTrainer):
@@ -434,32 +432,37 @@ class StarPOTrainer(PlayingTrainer):
             state = {
                 "dealer": self._dealer.state_dict(),
                 "iteration": self._iteration,
-                "num_processes": self.accelerator.num_processes,
+                "batches": self._batch_settings,
             }
-            (folder / STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
+            write_state(folder, state)
             if self.critic is not None:
                 self.critic.save(folder)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
-        if checkpoint is None or not (path := Path(checkpoint) / STATE_FILE).exists():
+        if checkpoint is None:
             return
-        state = json.loads(path.read_text(encoding="utf-8"))
+        folder = Path(checkpoint)
+        state = read_state(folder)
         self._dealer.load_state_dict(state["dealer"])
         self._iteration = state["iteration"]
         self._pending.clear()
-        # Batches are dealt to processes; another number of them starts with a new rollout.
-        if state["num_processes"] == self.accelerator.num_processes:
+        # Batches of other settings are of no use; training goes on with a new rollout.
+        if state["batches"] == self._batch_settings:
             pending = torch.load(
-                path.with_name(self._pending_file), map_location=self.args.device, weights_only=True
+                folder / self._pending_file, map_location=self.args.device, weights_only=True
             )
             self._pending.extend(pending)
         if self.critic is not None:
-            self.critic.load(path.parent)
+            self.critic.load(folder)
         if self._rates_after_rollback:
             for scheduler, rates in zip(self._schedulers, self._rates_after_rollback, strict=True):
                 set_base_rates(scheduler, rates)
             self._rates_after_rollback = []
+
+    @property
+    def _batch_settings(self) -> dict[str, Any]:
+        return batch_settings(self.args, num_processes=self.accelerator.num_processes)
 
     @property
     def _pending_file(self) -> str:

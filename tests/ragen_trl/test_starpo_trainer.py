@@ -373,6 +373,35 @@ def test_resumed_training_equals_uninterrupted_training(
     assert lines[0] == lines[1]
 
 
+@pytest.mark.parametrize(
+    "change", [{"gradient_accumulation_steps": 2}, {"beta": 0.1}, {"max_steps": 5}], ids=str
+)
+def test_batches_of_other_settings_are_not_trained_on(make_trainer, saved_start, tmp_path, change):
+    options = {"save_strategy": "steps", "save_steps": 1, "num_iterations": 4}
+    make_trainer(model=saved_start, **options).train()
+    trainer = make_trainer(model=saved_start, **{**options, "max_steps": 2, **change})
+    batches, compute_loss = [], trainer._compute_loss
+
+    def keep_batch(model, inputs):
+        batches.append((trainer._iteration, trainer.state.global_step))
+        return compute_loss(model, inputs)
+
+    trainer._compute_loss = keep_batch
+    trainer.train(resume_from_checkpoint=True)
+    is_same = "max_steps" in change
+    # The first rollout is used up where that is possible; otherwise a second one is played.
+    assert batches[0] == (1 if is_same else 2, 1)
+    assert len(batches) == (4 if is_same else trainer.args.gradient_accumulation_steps)
+
+
+def test_resume_from_a_checkpoint_of_another_trainer_is_refused(make_trainer, tmp_path):
+    options = {"save_strategy": "steps", "save_steps": 1}
+    make_trainer(**options).train()
+    (tmp_path / "run" / "checkpoint-1" / "starpo_state.json").unlink()
+    with pytest.raises(FileNotFoundError, match="must be a checkpoint of `StarPOTrainer`"):
+        make_trainer(max_steps=2, **options).train(resume_from_checkpoint=True)
+
+
 def test_saved_model_loads_and_plays_the_same(make_trainer, tmp_path):
     trainer = make_trainer()
     trainer.train()
