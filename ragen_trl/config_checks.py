@@ -49,15 +49,18 @@ _NOT_NEGATIVE = (
     "kl_in_reward_coef",
     "gigpo_step_weight",
     "critic_learning_rate",
+    "max_grad_norm",
 )
 # Those of them that may be left open.
-_DERIVED_NUMBERS = ("epsilon_high", "critic_learning_rate")
+_OPTIONAL_NUMBERS = ("epsilon_high", "critic_learning_rate", "max_grad_norm")
 _CRITIC_OPTIONS = (
     "critic_learning_rate",
     "critic_lr_scheduler_type",
     "critic_warmup_steps",
     "critic_model_name_or_path",
 )
+# They wait for a metric of an evaluation.
+_MEASURING_SCHEDULES = ("reduce_lr_on_plateau", "greedy")
 # Those of TRL's losses that are weights of PPO's clipped loss.
 LOSS_TYPES = ("dapo", "grpo", "dr_grpo")
 _SHARES = ("gamma", "gae_lambda", "turn_gamma")
@@ -100,7 +103,7 @@ def check_types_and_ranges(config: Any) -> None:
 def _check_numbers(config: Any) -> None:
     for name in _NOT_NEGATIVE:
         value = getattr(config, name)
-        if value is None and name in _DERIVED_NUMBERS:
+        if value is None and name in _OPTIONAL_NUMBERS:
             continue
         if not 0 <= _number(name, value) < math.inf:
             raise ValueError(f"`{name}` must be finite and at least 0, got {value}.")
@@ -213,6 +216,14 @@ def _check_critic_options(config: Any) -> None:
     path = config.critic_model_name_or_path
     if not isinstance(path, str | None):
         raise TypeError(f"`critic_model_name_or_path` must be an id or a folder, got {path!r}.")
+    if path == "":
+        raise ValueError("`critic_model_name_or_path` must be an id or a folder, got ''.")
+    schedule = config.critic_lr_scheduler_type or config.lr_scheduler_type
+    if config.has_critic and schedule in _MEASURING_SCHEDULES:
+        raise ValueError(
+            "`critic_lr_scheduler_type` must be a schedule of the update number, got "
+            f"{SchedulerType(schedule).value!r}, which waits for a metric. Use 'constant', 'linear' or 'cosine'."
+        )
     for name in _CRITIC_OPTIONS:
         if getattr(config, name) and not config.has_critic:
             raise ValueError(

@@ -129,12 +129,16 @@ class CriticLearner:
         rate = args.critic_learning_rate
         kwargs["lr"] = DEFAULT_RATE_FACTOR * args.learning_rate if rate is None else rate
         self.optimizer = optimizer_cls(self._parameters, **kwargs)
+        schedule = args.critic_lr_scheduler_type or args.lr_scheduler_type
         self.scheduler = get_scheduler(
-            args.critic_lr_scheduler_type or args.lr_scheduler_type,
+            schedule,
             self.optimizer,
             num_warmup_steps=args.get_warmup_steps(args.max_steps),
             num_training_steps=args.max_steps,
-            scheduler_specific_kwargs=args.lr_scheduler_kwargs,
+            # They belong to the policy's kind of schedule.
+            scheduler_specific_kwargs=(
+                args.lr_scheduler_kwargs if schedule == args.lr_scheduler_type else None
+            ),
         )
         self._sums: Tensor | None = None
         self._shares = can_share_prompts(args, critic.backbone)

@@ -80,6 +80,7 @@ def test_value_of_the_wrong_type_is_refused_by_name(tmp_path, name, value):
         ("critic_warmup_steps", -1),
         ("critic_learning_rate", -1e-5),
         ("critic_learning_rate", math.inf),
+        ("max_grad_norm", -1.0),
         ("kl_in_reward_coef", -0.1),
         ("gigpo_step_weight", -1.0),
         ("value_clip_range", 0.0),
@@ -220,6 +221,15 @@ def test_percentiles_that_are_no_pair_of_numbers_are_refused(tmp_path, percentil
             {"critic_warmup_steps": 5, "max_steps": 5},
             r"`critic_warmup_steps` \(5\) must be less than `max_steps` \(5\)",
         ),
+        (
+            {"critic_lr_scheduler_type": "reduce_lr_on_plateau"},
+            "`critic_lr_scheduler_type` must be a schedule of the update number, got 'reduce_lr",
+        ),
+        (
+            {"lr_scheduler_type": "greedy", "eval_strategy": "steps", "eval_steps": 1},
+            "`critic_lr_scheduler_type` must be a schedule of the update number, got 'greedy'",
+        ),
+        ({"critic_model_name_or_path": ""}, "`critic_model_name_or_path` must be an id or a fol"),
     ],
 )
 def test_options_that_exclude_each_other_are_refused(tmp_path, options, message):
@@ -233,6 +243,12 @@ def test_options_that_exclude_each_other_are_refused(tmp_path, options, message)
         {"loss_type": "grpo"},
         {"loss_type": "dr_grpo"},
         {"critic_warmup_steps": 4, "max_steps": 5},
+        {
+            "critic_lr_scheduler_type": "linear",
+            "lr_scheduler_type": "greedy",
+            "eval_strategy": "steps",
+            "eval_steps": 1,
+        },
         {"turn_rewards": True, "advantage_estimator": "rebn"},
         {"turn_rewards": True, "advantage_estimator": "gigpo"},
         {"kl_in_reward_coef": 0.001, "advantage_estimator": "bi_level_gae"},

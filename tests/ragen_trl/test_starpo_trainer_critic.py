@@ -136,6 +136,24 @@ def test_critic_learning_rate_has_its_own_schedule(make_trainer):
     assert default["lr"] == pytest.approx(2e-4)
 
 
+def test_arguments_of_the_policys_schedule_are_not_those_of_another_one(make_trainer):
+    options = {
+        "lr_scheduler_type": "cosine_with_min_lr",
+        "lr_scheduler_kwargs": {"min_lr": 5e-4},
+        "learning_rate": 1e-3,
+        "critic_learning_rate": 2e-3,
+        "max_steps": 2,
+    }
+    other = make_trainer(**options, critic_lr_scheduler_type="linear")
+    other.train()
+    rates = [logs["critic/learning_rate"] for logs in train_logs(other)]
+    assert rates == pytest.approx([2e-3, 1e-3])
+    same = make_trainer(**options)
+    same.train()
+    rates = [logs["critic/learning_rate"] for logs in train_logs(same)]
+    assert rates == pytest.approx([2e-3, (2e-3 + 5e-4) / 2])
+
+
 def test_bfloat16_autocast_trains_policy_and_critic(make_trainer):
     trainer = make_trainer(bf16=True, use_cpu=True, max_steps=2)
     critic = trainer.critic.critic
