@@ -7,13 +7,12 @@ groups, the other on all. They take turns, and the ratio of the medians of `time
 log-probabilities, forward and backward passes of one iteration) is printed.
 """
 
+import argparse
 import statistics
 import tempfile
 
 from ragen_trl import EnvSpec, StarPOConfig, StarPOTrainer
 from ragen_trl.tiny import load_tiny_policy
-
-ROUNDS = 6
 
 
 def make_trainer(rollout_filter: str, folder: str) -> StarPOTrainer:
@@ -38,10 +37,15 @@ def make_trainer(rollout_filter: str, folder: str) -> StarPOTrainer:
 
 def main() -> None:
     """Alternate between the two and print the medians."""
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=6, help="Rollouts of each; at least 2.")
+    rounds = parser.parse_args().rounds
+    if rounds < 2:
+        parser.error(f"--rounds must be at least 2: the first is not counted, got {rounds}.")
     seconds: dict[str, list[float]] = {"top_k": [], "none": []}
     with tempfile.TemporaryDirectory() as folder:
         trainers = {name: make_trainer(name, folder) for name in seconds}
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             for name, trainer in trainers.items():
                 trainer.train()
                 logs = [x for x in trainer.state.log_history if "time/update" in x]
