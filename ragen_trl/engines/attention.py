@@ -45,9 +45,14 @@ def attend_with_shared_heads(
     """
     num_sharing = query.shape[1] // key.shape[1]
     has_further_terms = any(kwargs.get(name) is not None for name in _FURTHER_TERMS)
+    copies_nothing = num_sharing == 1 or query.shape[2] == 1
     # Some architectures add numbers of their own to the mask.
-    is_plain = attention_mask is not None and attention_mask.dtype == torch.bool
-    if not is_plain or num_sharing == 1 or query.shape[2] == 1 or has_further_terms:
+    if (
+        attention_mask is None
+        or attention_mask.dtype != torch.bool
+        or copies_nothing
+        or has_further_terms
+    ):
         output: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, **kwargs
         )
