@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from transformers import SchedulerType
 
 from ragen_envs.agent_checks import check_penalty
+from ragen_trl.start_states import check_validation_share
 
 # Smallest value of every whole number.
 _INTEGERS = {
@@ -120,11 +121,7 @@ def _check_numbers(config: Any) -> None:
             f"`value_clip_range` must be positive, got {config.value_clip_range}. Use a large "
             "number to switch the clip off."
         )
-    if not 0 <= _number("validation_share", config.validation_share) < 1:
-        raise ValueError(
-            f"`validation_share` must be in [0, 1), got {config.validation_share}. Use 0 to play "
-            "seeds as they come."
-        )
+    check_validation_share(_number("validation_share", config.validation_share))
     if not 0 < _number("rollout_filter_ratio", config.rollout_filter_ratio) <= 1:
         raise ValueError(
             f"`rollout_filter_ratio` must be in (0, 1], got {config.rollout_filter_ratio}. "

@@ -2,7 +2,8 @@
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from ragen_trl.trl_compat import (
     use_adapter,
 )
 from ragen_trl.update import build_micro_batches, starpo_loss, update_metrics
+from ragen_trl.update_kl import AfterUpdate, first_episodes, update_kl_sums
 
 
 class StarPOTrainer(PlayingTrainer):
@@ -110,6 +112,8 @@ class StarPOTrainer(PlayingTrainer):
         )
         self.critic = self._make_critic() if self.args.has_critic else None
         self._pending: deque[dict[str, Tensor]] = deque()
+        self._last_batch: dict[str, Tensor] = {}
+        self.add_callback(AfterUpdate(self._measure_update))
         self._update_sums: Tensor | None = None
         self._update_seconds = 0.0
         self._rates_after_rollback: list[list[float]] = []
@@ -259,10 +263,7 @@ class StarPOTrainer(PlayingTrainer):
                 pad_to_multiple_of=self.pad_to_multiple_of,
             )
         ]
-        checkpointing = disable_gradient_checkpointing(
-            self.model, args.gradient_checkpointing_kwargs
-        )
-        with torch.no_grad(), checkpointing, self._policy_at_rest():
+        with self._scoring():
             self._add_fixed_logps(batches, is_single_update=len(updates) * self.num_iterations == 1)
             add_token_advantages(
                 batches,
@@ -272,6 +273,15 @@ class StarPOTrainer(PlayingTrainer):
             )
         for _ in range(self.num_iterations):
             self._pending.extend(batches)
+
+    @contextmanager
+    def _scoring(self) -> Iterator[None]:
+        """Let the policy read without learning."""
+        checkpointing = disable_gradient_checkpointing(
+            self.model, self.args.gradient_checkpointing_kwargs
+        )
+        with torch.no_grad(), checkpointing, self._policy_at_rest():
+            yield
 
     def _add_fixed_logps(self, batches: list[dict[str, Tensor]], *, is_single_update: bool) -> None:
         """Add the log-probabilities of the policy that played and of the reference, where needed.
@@ -356,6 +366,7 @@ class StarPOTrainer(PlayingTrainer):
         begin = time.perf_counter()
         rollout_seconds = 0.0 if self._pending else self._start_iteration()
         batch = self._pending.popleft()
+        self._last_batch = {} if self._is_critic_warmup else batch
         loss = torch.zeros((), device=self.args.device)
         if batch and not self._is_critic_warmup:
             loss = super().training_step(model, batch, num_items_in_batch)
@@ -402,6 +413,17 @@ class StarPOTrainer(PlayingTrainer):
             self._update_sums = None
         # DDP averages gradients over the processes, whose parts of the loss add up.
         return loss * self.accelerator.num_processes
+
+    def _measure_update(self) -> None:
+        """Log how far the policy has moved, after the last update on a rollout."""
+        if self._pending or not self._last_batch:
+            return
+        batch = first_episodes(self._last_batch)
+        with self._scoring():
+            sums = update_kl_sums(self._logps(self.model, batch), batch)
+        difference, num_tokens = self.accelerator.reduce(sums, reduction="sum").tolist()
+        if num_tokens:
+            self._append_metrics({"update_kl": difference / num_tokens})
 
     # --- Records ------------------------------------------------------------------------------
 

@@ -29,6 +29,18 @@ class GroupStart(NamedTuple):
     options: Mapping[str, Any] = {}
 
 
+def check_validation_share(share: float) -> None:
+    """Refuse a share of the levels that leaves none to training.
+
+    Raises:
+        ValueError: If it is not in [0, 1).
+    """
+    if not 0 <= share < 1:
+        raise ValueError(
+            f"`validation_share` must be in [0, 1), got {share}. Use 0 to play seeds as they come."
+        )
+
+
 def validation_seeds(
     pool: EnvPool, *, first_seed: int, num_seeds: int, validation_share: float
 ) -> tuple[int, ...]:

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from ragen_trl.start_states import check_validation_share
+
 
 @dataclass(frozen=True)
 class EvaluationSettings:
@@ -66,8 +68,7 @@ class EvaluationSettings:
                 raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
         if self.seed < 0:
             raise ValueError(f"`seed` must be at least 0, got {self.seed}.")
-        if not 0 <= self.validation_share < 1:
-            raise ValueError(f"`validation_share` must be in [0, 1), got {self.validation_share}.")
+        check_validation_share(self.validation_share)
         if not 0 <= self.temperature < math.inf:
             raise ValueError(
                 f"`temperature` must be finite and at least 0, got {self.temperature}. 0 is greedy."

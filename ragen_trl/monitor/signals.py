@@ -252,6 +252,17 @@ def _format_signals() -> list[Signal]:
 def _gradient_signals() -> list[Signal]:
     calmer = "a lower `learning_rate`, a lower `max_grad_norm`, fewer `num_iterations`"
     return [
+        # It comes before the damage: the rollout of the same update was played before the jump.
+        Signal(
+            name="policy_jump",
+            metric="update_kl",
+            meaning="the KL divergence that the updates on one rollout caused (nats per token)",
+            rule=AtLeast(1.0),
+            patience=1,
+            excuse="none",
+            source="ours; PPO's implementations stop updates at a KL of some hundredths",
+            advice=calmer,
+        ),
         Signal(
             name="gradient_spike",
             metric="grad_norm",

@@ -40,6 +40,7 @@ TRAIN_METRICS = [
     "clip_ratio/high_mean",
     "clip_ratio/region_mean",
     "sampling_logp_difference",
+    "update_kl",
     "time/rollout",
     "time/update",
     "time/env",

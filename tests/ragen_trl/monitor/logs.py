@@ -43,6 +43,7 @@ def healthy_curves():
         "rollout/valid_think_ratio": ramp(0, 40, 0.8, 0.98),
         "entropy": ramp(0, 100, 1.0, 0.45),
         "grad_norm": ramp(0, 100, 0.5, 0.3),
+        "update_kl": ramp(0, 100, 0.05, 0.01),
     }
 
 

@@ -67,6 +67,14 @@ def test_gradient_explosion_is_seen_before_success_falls():
         assert alarms[0].signal.name == "gradient_spike"
 
 
+@pytest.mark.parametrize(("divergence", "is_jump"), [(0.99, False), (1.0, True), (20.0, True)])
+def test_policy_that_jumps_in_one_update_is_seen_with_that_update(divergence, is_jump):
+    entries = logs.healthy_log(0)
+    entries[70]["update_kl"] = divergence
+    alarms, _ = watch_log(entries)
+    assert [(a.signal.name, a.step) for a in alarms] == [("policy_jump", 71)] * is_jump
+
+
 def make_signal(metric="x", *, patience=3, excuse="none", rule=None, name="low"):
     return Signal(name, metric, "the x", rule or Below(1.0), patience, excuse, "here", "`this`")
 
