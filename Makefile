@@ -3,6 +3,8 @@ PYTHON ?= python3
 TORCH_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.installed
+# Idle workers take tests from busy ones; neighbours stay together, because they share fixtures.
+PARALLEL := --numprocesses logical --maxprocesses 4 --dist worksteal
 
 .PHONY: demo test test-slow test-browser static check format clean
 
@@ -17,10 +19,10 @@ demo: $(STAMP)  ## Teach the embedded policy to act; under six minutes on two co
 	$(BIN)/python examples/demo.py
 
 test: $(STAMP)  ## The test suite without the long learning tests.
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 test-slow: $(STAMP)  ## The learning tests.
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow $(PARALLEL)
 
 # Needs Chromium: `apt-get install chromium`, or any build of it named in CHROMIUM=/path.
 test-browser: $(STAMP)  ## The report in headless Chromium.

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import gymnasium as gym
+import numpy as np
 from gymnasium import spaces
 from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.utils import seeding
@@ -62,6 +63,23 @@ class TextEnv(gym.Env[str, int]):
         self.render_mode = render_mode
         self.has_state = False
         self._is_running = False
+        self._dynamics_seed: int | None = None
+
+    @property
+    def np_random(self) -> np.random.Generator:
+        """The generator of all luck.
+
+        That of a `dynamics_seed` is made when it is first asked for: many episodes draw nothing,
+        and making it takes longer than a step.
+        """
+        if self._dynamics_seed is not None:
+            self.np_random = seeding.np_random(self._dynamics_seed)[0]
+        return super().np_random
+
+    @np_random.setter
+    def np_random(self, value: np.random.Generator) -> None:
+        self._dynamics_seed = None
+        self._np_random, self._np_random_seed = value, -1
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -74,10 +92,12 @@ class TextEnv(gym.Env[str, int]):
                 it cannot use, or no start state with the asked properties can be made.
         """
         checked = self._read_options(options or {})
+        if seed is not None:
+            self._dynamics_seed = None
         super().reset(seed=seed)
         self._start_from(checked)
         if DYNAMICS_SEED in checked:
-            self.np_random, _ = seeding.np_random(checked[DYNAMICS_SEED])
+            self._dynamics_seed, self._np_random_seed = checked[DYNAMICS_SEED], -1
         self.has_state = self._is_running = True
         return self._observe(), self._info(is_effective=False)
 
@@ -181,10 +201,14 @@ def check_dynamics_seed(seed: Any) -> int:
 
     Raises:
         TypeError: If it is no integer.
+        ValueError: If it is negative.
     """
     try:
-        return operator.index(seed)
+        checked = operator.index(seed)
     except TypeError:
         raise TypeError(
             f"`options[{DYNAMICS_SEED!r}]` must be an integer or None, got {seed!r}."
         ) from None
+    if checked < 0:
+        raise ValueError(f"`options[{DYNAMICS_SEED!r}]` must be at least 0, got {seed!r}.")
+    return checked

@@ -128,6 +128,7 @@ class TextSide(gym.Wrapper[str, int, Any, Any], gym.utils.RecordConstructorArgs)
 
         Raises:
             TypeError: If `dynamics_seed` is no integer.
+            ValueError: If it is negative.
         """
         own = dict(options or {})
         dynamics_seed = own.pop(DYNAMICS_SEED, None)

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.vector import AutoresetMode
 
 from ragen_envs.bandit import BanditEnv
 from ragen_envs.vector.boards import Texts
@@ -16,22 +15,12 @@ from ragen_envs.vector.text_vector_env import Flags, TextVectorEnv, Transitions
 class BanditVectorEnv(TextVectorEnv):
     """As many `BanditEnv`s; see there for the game and `arguments`, and `TextVectorEnv`."""
 
-    def __init__(
-        self,
-        num_envs: int = 1,
-        *,
-        max_episode_steps: int | None = None,
-        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
-        **arguments: Any,
-    ) -> None:
-        single = BanditEnv(**arguments)
-        super().__init__(
-            single,
-            num_envs=num_envs,
-            max_episode_steps=max_episode_steps,
-            autoreset_mode=autoreset_mode,
-        )
-        self._bandit = single
+    single_class = BanditEnv
+    _single: BanditEnv
+
+    def __init__(self, num_envs: int = 1, **arguments: Any) -> None:
+        super().__init__(num_envs, **arguments)
+        single = self._single
         first, second = single.arms
         self._orders = ((first, second), (second, first))
         high_arm = self._high_arm = single.high_arm
@@ -49,8 +38,8 @@ class BanditVectorEnv(TextVectorEnv):
 
     def _set_bandit(self, order: int, pulled: int) -> None:
         arms = self._orders[order]
-        self._bandit._set_order(*arms)
-        self._bandit.pulled = arms[pulled - 1] if pulled else None
+        self._single._set_order(*arms)
+        self._single.pulled = arms[pulled - 1] if pulled else None
 
     def _start(self, indices: Indices, options: Mapping[str, Any]) -> None:
         self._orders_now[indices] = self._streams.draw(indices, 1)[:, 0] < 0.5

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.vector import AutoresetMode
 
 from ragen_envs.frozen_lake.dynamics import DELTAS, Layout, State
 from ragen_envs.frozen_lake.env import DESC, GOAL_REWARD, FrozenLakeEnv, lay_out_kinds
@@ -24,22 +23,12 @@ _DOWN, _RIGHT = np.array(DELTAS).T
 class FrozenLakeVectorEnv(TextVectorEnv):
     """As many `FrozenLakeEnv`s; see there for the game and `arguments`, and `TextVectorEnv`."""
 
-    def __init__(
-        self,
-        num_envs: int = 1,
-        *,
-        max_episode_steps: int | None = None,
-        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
-        **arguments: Any,
-    ) -> None:
-        single = FrozenLakeEnv(**arguments)
-        super().__init__(
-            single,
-            num_envs=num_envs,
-            max_episode_steps=max_episode_steps,
-            autoreset_mode=autoreset_mode,
-        )
-        self._lake = single
+    single_class = FrozenLakeEnv
+    _single: FrozenLakeEnv
+
+    def __init__(self, num_envs: int = 1, **arguments: Any) -> None:
+        super().__init__(num_envs, **arguments)
+        single = self._single
         self._writer = BoardWriter(
             [single._symbols[kind] for kind in _KINDS], single.size, single._format
         )
@@ -59,10 +48,10 @@ class FrozenLakeVectorEnv(TextVectorEnv):
         self._below = np.zeros(num_envs, np.uint8)
 
     def _start(self, indices: Indices, options: Mapping[str, Any]) -> None:
-        layout = options.get(DESC) or self._lake.fixed_layout
+        layout = options.get(DESC) or self._single.fixed_layout
         if layout is None:
-            size = self._lake.size
-            maps = generate_lake_maps(size, self._lake.frozen_probability, self._streams, indices)
+            size = self._single.size
+            maps = generate_lake_maps(size, self._single.frozen_probability, self._streams, indices)
         else:
             size, maps = layout.size, _read_layout(layout)
         self._ground[indices] = NOTHING
@@ -73,12 +62,12 @@ class FrozenLakeVectorEnv(TextVectorEnv):
         if self._writer.has_coordinates:
             for index in indices.tolist():
                 self._load(index)
-                *others, _ = self._lake._objects()
+                *others, _ = self._single._objects()
                 self._other_lines[index] = render_coordinates(others) + "\n"
 
     def _advance(self, indices: Indices, actions: Indices) -> Transitions:
         directions = actions
-        if self._lake.is_slippery:
+        if self._single.is_slippery:
             directions = self._slip(indices, actions)
         rows, columns = self._rows[indices], self._columns[indices]
         new_rows = np.maximum(rows + _DOWN[directions], 0)
@@ -102,7 +91,7 @@ class FrozenLakeVectorEnv(TextVectorEnv):
     def _slip(self, indices: Indices, actions: Indices) -> Indices:
         """Draw the directions that the moves take, as `draw_direction`."""
         luck = self._streams.draw(indices, 1)[:, 0]
-        success_rate = self._lake.success_rate
+        success_rate = self._single.success_rate
         turns = np.where(luck < (1.0 + success_rate) / 2, -1, 1)
         turns[luck < success_rate] = 0
         return (actions + turns) % 4
@@ -134,8 +123,8 @@ class FrozenLakeVectorEnv(TextVectorEnv):
             goal=goal,
             other_goals=frozenset(other_goals),
         )
-        self._lake._set_start(layout)
-        self._lake.state = State((int(self._rows[index]), int(self._columns[index])))
+        self._single._set_start(layout)
+        self._single.state = State((int(self._rows[index]), int(self._columns[index])))
 
 
 def _read_layout(layout: Layout) -> LakeMaps:

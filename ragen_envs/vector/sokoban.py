@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.vector import AutoresetMode
 
 from ragen_envs.grid import render_coordinates
 from ragen_envs.sokoban.dynamics import (
@@ -35,22 +34,12 @@ class SokobanVectorEnv(TextVectorEnv):
     not in its resets.
     """
 
-    def __init__(
-        self,
-        num_envs: int = 1,
-        *,
-        max_episode_steps: int | None = None,
-        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
-        **arguments: Any,
-    ) -> None:
-        single = SokobanEnv(**arguments)
-        super().__init__(
-            single,
-            num_envs=num_envs,
-            max_episode_steps=max_episode_steps,
-            autoreset_mode=autoreset_mode,
-        )
-        self._room = single
+    single_class = SokobanEnv
+    _single: SokobanEnv
+
+    def __init__(self, num_envs: int = 1, **arguments: Any) -> None:
+        super().__init__(num_envs, **arguments)
+        single = self._single
         self._writer = BoardWriter(
             [single._symbols[kind] for kind in _KINDS], single.size, single._format
         )
@@ -71,14 +60,14 @@ class SokobanVectorEnv(TextVectorEnv):
 
     def _start(self, indices: Indices, options: Mapping[str, Any]) -> None:
         for index in indices.tolist():
-            self._room.np_random = self._streams.generator(index)
-            self._room._start_from(options)
+            self._single.np_random = self._streams.generator(index)
+            self._single._start_from(options)
             self._take_over(index)
 
     def _take_over(self, index: int) -> None:
         """Copy the start state of the single environment."""
-        layout, state = self._room.layout, self._room.state
-        self._levels[index] = Level(layout, state, self._room.solution_length)
+        layout, state = self._single.layout, self._single.state
+        self._levels[index] = Level(layout, state, self._single.solution_length)
         rows, columns = size = layout.rows, layout.columns
         walls, targets = _spread_mask(layout.walls, size), _spread_mask(layout.targets, size)
         boxes = _spread_mask(state.boxes, size)
@@ -92,7 +81,7 @@ class SokobanVectorEnv(TextVectorEnv):
         self._num_boxes[index] = boxes.sum()
         self._num_on_target[index] = (boxes & targets).sum()
         if self._writer.has_coordinates:
-            fixed = render_coordinates(self._room._bare_objects)
+            fixed = render_coordinates(self._single._bare_objects)
             self._fixed_lines[index] = fixed + "\n"
 
     def _advance(self, indices: Indices, actions: Indices) -> Transitions:
@@ -151,11 +140,11 @@ class SokobanVectorEnv(TextVectorEnv):
     def _load(self, index: int) -> None:
         level = self._levels[index]
         assert level is not None
-        self._room._set_level(level)
+        self._single._set_level(level)
         columns = level.layout.columns
         row, column = divmod(int(self._players[index]), columns + 1)
         boxes = [divmod(cell, columns + 1) for cell in np.flatnonzero(self._boxes[index]).tolist()]
-        self._room.state = State(
+        self._single.state = State(
             player=row * columns + column, boxes=sum(1 << r * columns + c for r, c in boxes)
         )
 

@@ -40,27 +40,34 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
     `options`, and the three autoreset modes with `final_obs`, `final_info` and `reset_mask`. Only
     the errors differ: they name the environments.
 
-    A subclass writes `_start`, `_advance`, `_write`, `_is_success`, `_details` and `_load`, each for
-    the environments whose indices it is given.
+    A subclass sets `single_class`, makes its arrays in `__init__`, and writes `_start`, `_advance`,
+    `_write`, `_is_success`, `_details` and `_load`, each for the environments whose indices it is
+    given.
 
     Args:
-        single: An environment of this kind with the asked arguments, for the use of this one alone.
         num_envs: Number of environments.
         max_episode_steps: Actions after which an episode is truncated; `None` for the limit of the
             ids, -1 for no limit.
         autoreset_mode: An `AutoresetMode` or its value.
+        **arguments: Those of the single environment.
+
+    Attributes:
+        single_class: What there are many of.
     """
+
+    single_class: type[TextEnv]
 
     def __init__(
         self,
-        single: TextEnv,
+        num_envs: int = 1,
         *,
-        num_envs: int,
-        max_episode_steps: int | None,
-        autoreset_mode: str | AutoresetMode,
+        max_episode_steps: int | None = None,
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        **arguments: Any,
     ) -> None:
+        # For the use of this one alone: it reads options, and lends its methods to each in turn.
+        self._single = single = self.single_class(**arguments)
         self.num_envs = _check_num_envs(num_envs)
-        self._single = single
         self._max_episode_steps = _check_limit(max_episode_steps)
         self.autoreset_mode = _check_mode(autoreset_mode)
         self.metadata = {**single.metadata, "autoreset_mode": self.autoreset_mode}

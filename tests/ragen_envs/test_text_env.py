@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from gymnasium import logger, spaces
 from gymnasium.error import InvalidAction, ResetNeeded
+from gymnasium.utils import seeding
 
 from ragen_envs.text_env import TextEnv, Transition
 
@@ -119,6 +120,35 @@ def test_reset_with_dynamics_seed_does_not_depend_on_the_level_seed():
     assert len(gains) == 1
 
 
+def test_the_generator_after_a_dynamics_seed_is_that_of_the_seed():
+    env = Counter()
+    env.reset(seed=4, options={"dynamics_seed": 7})
+    assert env.np_random_seed == -1
+    expected = seeding.np_random(7)[0].bit_generator.state
+    assert env.np_random.bit_generator.state == expected
+    env.reset(seed=4, options={"dynamics_seed": 7})
+    env.np_random = seeding.np_random(8)[0]
+    assert env.np_random.bit_generator.state == seeding.np_random(8)[0].bit_generator.state
+
+
+def test_a_bare_reset_goes_on_with_the_luck_of_the_dynamics_seed():
+    env = Counter()
+    starts = []
+    for luck in range(10):
+        env.reset(seed=4, options={"dynamics_seed": luck})
+        starts.append(env.reset()[0])
+    assert starts == draw_starts(Counter(), range(10))
+
+
+def test_a_seed_replaces_the_luck_of_the_last_dynamics_seed():
+    env = Counter()
+    starts = []
+    for seed in range(10):
+        env.reset(seed=4, options={"dynamics_seed": 7})
+        starts.append(env.reset(seed=seed)[0])
+    assert starts == draw_starts(Counter(), range(10))
+
+
 def test_reset_without_options_or_with_none_as_dynamics_seed_is_a_plain_reset():
     env = Counter()
     expected = (env.reset(seed=4)[0], env.step(1)[1])
@@ -175,6 +205,16 @@ def test_reset_with_unknown_options_of_any_type_names_them():
 def test_reset_with_a_dynamics_seed_that_is_no_integer_raises(seed):
     with pytest.raises(TypeError, match=r"`options\['dynamics_seed'\]` must be an integer or None"):
         Counter().reset(options={"dynamics_seed": seed})
+
+
+def test_reset_with_a_negative_dynamics_seed_raises_and_leaves_the_episode_alone():
+    env = Counter()
+    env.reset(seed=0)
+    with pytest.raises(
+        ValueError, match=r"`options\['dynamics_seed'\]` must be at least 0, got -1"
+    ):
+        env.reset(seed=5, options={"dynamics_seed": -1})
+    env.step(0)
 
 
 def test_text_env_with_an_unknown_render_mode_raises():
