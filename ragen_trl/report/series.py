@@ -15,6 +15,7 @@ _PANELS = (
     ("rollout/in_group_reward_std", "Spread of returns within a group (std)"),
     ("entropy", "Entropy of sampled tokens (nats)"),
     ("grad_norm", "Gradient norm"),
+    ("update_kl", "KL divergence of the updates on a rollout (nats per token)"),
     ("rollout/response_length", "Tokens per reply"),
     ("rollout/valid_reply_ratio", "Share of valid replies"),
     ("rollout/kept_group_ratio", "Share of episodes that the filter kept"),
