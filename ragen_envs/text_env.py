@@ -53,6 +53,8 @@ class TextEnv(gym.Env[str, int]):
     action_names: tuple[str, ...]
     option_names: tuple[str, ...] = (DYNAMICS_SEED,)
     task_description: str
+    # Whose generator is still to be made.
+    _dynamics_seed: int | None = None
 
     def __init__(self, *, render_mode: str | None = None) -> None:
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
@@ -63,7 +65,6 @@ class TextEnv(gym.Env[str, int]):
         self.render_mode = render_mode
         self.has_state = False
         self._is_running = False
-        self._dynamics_seed: int | None = None
 
     @property
     def np_random(self) -> np.random.Generator:
@@ -94,9 +95,9 @@ class TextEnv(gym.Env[str, int]):
                 it cannot use, or no start state with the asked properties can be made.
         """
         checked = self._read_options(options or {})
+        super().reset(seed=seed)
         if seed is not None:
             self._dynamics_seed = None
-        super().reset(seed=seed)
         self._start_from(checked)
         if DYNAMICS_SEED in checked:
             self._dynamics_seed, self._np_random_seed = checked[DYNAMICS_SEED], -1

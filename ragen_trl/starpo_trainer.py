@@ -40,7 +40,7 @@ from ragen_trl.trl_compat import (
     use_adapter,
 )
 from ragen_trl.update import build_micro_batches, starpo_loss, update_metrics
-from ragen_trl.update_kl import AfterUpdate, first_episodes, update_kl_sums
+from ragen_trl.update_kl import AfterUpdate, as_finite, collate_spread, update_kl_sums
 
 
 class StarPOTrainer(PlayingTrainer):
@@ -112,7 +112,7 @@ class StarPOTrainer(PlayingTrainer):
         )
         self.critic = self._make_critic() if self.args.has_critic else None
         self._pending: deque[dict[str, Tensor]] = deque()
-        self._last_batch: dict[str, Tensor] = {}
+        self._watched: dict[str, Tensor] = {}
         self.add_callback(AfterUpdate(self._measure_update))
         self._update_sums: Tensor | None = None
         self._update_seconds = 0.0
@@ -244,6 +244,7 @@ class StarPOTrainer(PlayingTrainer):
             update_batch_size=args.update_batch_size,
             generator=torch.Generator().manual_seed(args.seed + self._iteration),
         )
+        self._watched = {}
         if not updates:
             # Nothing to learn: one update without a batch, so that training goes on.
             self._pending.extend({} for _ in range(args.gradient_accumulation_steps))
@@ -263,6 +264,11 @@ class StarPOTrainer(PlayingTrainer):
                 pad_to_multiple_of=self.pad_to_multiple_of,
             )
         ]
+        self._watched = collate_spread(
+            selection.rows[accelerator.process_index :: accelerator.num_processes],
+            pad_token_id=self._tokenizer.pad_token_id,
+            device=accelerator.device,
+        )
         with self._scoring():
             self._add_fixed_logps(batches, is_single_update=len(updates) * self.num_iterations == 1)
             add_token_advantages(
@@ -366,7 +372,6 @@ class StarPOTrainer(PlayingTrainer):
         begin = time.perf_counter()
         rollout_seconds = 0.0 if self._pending else self._start_iteration()
         batch = self._pending.popleft()
-        self._last_batch = {} if self._is_critic_warmup else batch
         loss = torch.zeros((), device=self.args.device)
         if batch and not self._is_critic_warmup:
             loss = super().training_step(model, batch, num_items_in_batch)
@@ -415,15 +420,15 @@ class StarPOTrainer(PlayingTrainer):
         return loss * self.accelerator.num_processes
 
     def _measure_update(self) -> None:
-        """Log how far the policy has moved, after the last update on a rollout."""
-        if self._pending or not self._last_batch:
+        """Log how far the policy has moved, after the last update on a rollout and before a save."""
+        # Before a save, so that no checkpoint counts as healthy whose policy is broken.
+        if not self._watched or (self._pending and not self.control.should_save):
             return
-        batch = first_episodes(self._last_batch)
         with self._scoring():
-            sums = update_kl_sums(self._logps(self.model, batch), batch)
+            sums = update_kl_sums(self._logps(self.model, self._watched), self._watched)
         difference, num_tokens = self.accelerator.reduce(sums, reduction="sum").tolist()
         if num_tokens:
-            self._append_metrics({"update_kl": difference / num_tokens})
+            self._append_metrics({"update_kl": as_finite(difference / num_tokens)})
 
     # --- Records ------------------------------------------------------------------------------
 
@@ -449,7 +454,8 @@ class StarPOTrainer(PlayingTrainer):
         super()._save_checkpoint(model, trial)
         name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         folder = Path(self._get_output_dir(trial=trial)) / name
-        torch.save(list(self._pending), folder / self._pending_file)
+        pending = {"batches": list(self._pending), "watched": self._watched}
+        torch.save(pending, folder / self._pending_file)
         if self.args.should_save:
             state = {
                 "dealer": self._dealer.state_dict(),
@@ -469,12 +475,14 @@ class StarPOTrainer(PlayingTrainer):
         self._dealer.load_state_dict(state["dealer"])
         self._iteration = state["iteration"]
         self._pending.clear()
+        self._watched = {}
         # Batches of other settings are of no use; training goes on with a new rollout.
         if state["batches"] == self._batch_settings:
             pending = torch.load(
                 folder / self._pending_file, map_location=self.args.device, weights_only=True
             )
-            self._pending.extend(pending)
+            self._pending.extend(pending["batches"])
+            self._watched = pending["watched"]
         if self.critic is not None:
             self.critic.load(folder)
         if self._rates_after_rollback:

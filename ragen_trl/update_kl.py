@@ -1,16 +1,19 @@
 """How far the updates on one rollout move the policy."""
 
-from collections.abc import Callable, Mapping
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import TrainerCallback
 
+from ragen_trl.collation import Row, collate
 from ragen_trl.functional import kl_k1
 
-# Episodes that are read once more after the last update on a rollout.
-MAX_EPISODES = 8
+# Episodes that every process reads once more after the updates on a rollout.
+MAX_EPISODES = 16
 
 
 class AfterUpdate(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
@@ -24,9 +27,22 @@ class AfterUpdate(TrainerCallback):  # type: ignore[misc]  # transformers is unt
         self._measure()
 
 
-def first_episodes(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return at most `MAX_EPISODES` rows of a batch."""
-    return {name: tensor[:MAX_EPISODES] for name, tensor in batch.items()}
+def spread_rows(rows: Sequence[Row]) -> list[Row]:
+    """Return at most `MAX_EPISODES` rows, evenly spaced."""
+    return list(rows[:: -(-len(rows) // MAX_EPISODES) or 1])
+
+
+def collate_spread(
+    rows: Sequence[Row], *, pad_token_id: int, device: torch.device
+) -> dict[str, Tensor]:
+    """Return the batch of `collate` of some rows, evenly spaced."""
+    batch = collate(spread_rows(rows), pad_token_id=pad_token_id)
+    return {name: tensor.to(device) for name, tensor in batch.items()}
+
+
+def as_finite(value: float) -> float:
+    """Return the largest number in place of one that is not finite: logs leave those out."""
+    return value if math.isfinite(value) else sys.float_info.max
 
 
 def update_kl_sums(logps: Tensor, batch: Mapping[str, Tensor]) -> Tensor:

@@ -20,7 +20,7 @@ class BanditVectorEnv(TextVectorEnv):
 
     def __init__(self, num_envs: int = 1, **arguments: Any) -> None:
         super().__init__(num_envs, **arguments)
-        single = self._single
+        single, num_envs = self._single, self.num_envs
         first, second = single.arms
         self._orders = ((first, second), (second, first))
         high_arm = self._high_arm = single.high_arm

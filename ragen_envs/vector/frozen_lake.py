@@ -28,7 +28,7 @@ class FrozenLakeVectorEnv(TextVectorEnv):
 
     def __init__(self, num_envs: int = 1, **arguments: Any) -> None:
         super().__init__(num_envs, **arguments)
-        single = self._single
+        single, num_envs = self._single, self.num_envs
         self._writer = BoardWriter(
             [single._symbols[kind] for kind in _KINDS], single.size, single._format
         )

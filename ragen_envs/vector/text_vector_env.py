@@ -67,7 +67,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
     ) -> None:
         # For the use of this one alone: it reads options, and lends its methods to each in turn.
         self._single = single = self.single_class(**arguments)
-        self.num_envs = _check_num_envs(num_envs)
+        num_envs = self.num_envs = _check_num_envs(num_envs)
         self._max_episode_steps = _check_limit(max_episode_steps)
         self.autoreset_mode = _check_mode(autoreset_mode)
         self.metadata = {**single.metadata, "autoreset_mode": self.autoreset_mode}
@@ -198,6 +198,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
         if DYNAMICS_SEED in checked:
             for index in indices.tolist():
                 self._streams.seed(index, checked[DYNAMICS_SEED])
+                self._streams.seeds[index] = -1  # as Gymnasium has it for a generator that was set
         self._num_steps[indices] = 0
         self._is_over[indices] = False
 

@@ -52,7 +52,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser; every field of `EvaluationSettings` is an option."""
     parser = argparse.ArgumentParser(
         prog="python -m ragen_trl.evaluate",
-        description="Success of models on fixed start states with a 95 %% Wilson interval, beside "
+        description="Success of models on fixed start states with a 95 % Wilson interval, beside "
         "random play and the optimum. An interrupted evaluation goes on where it was if it is "
         "started again with the same `--output`.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from gymnasium import logger, spaces
-from gymnasium.error import InvalidAction, ResetNeeded
+from gymnasium.error import Error, InvalidAction, ResetNeeded
 from gymnasium.utils import seeding
 
 from ragen_envs.text_env import TextEnv, Transition
@@ -147,6 +147,19 @@ def test_a_seed_replaces_the_luck_of_the_last_dynamics_seed():
         env.reset(seed=4, options={"dynamics_seed": 7})
         starts.append(env.reset(seed=seed)[0])
     assert starts == draw_starts(Counter(), range(10))
+
+
+@pytest.mark.parametrize("seed", [-1, "x"])
+def test_a_seed_that_is_refused_leaves_the_luck_of_the_dynamics_seed(seed):
+    gains = []
+    for is_disturbed in (False, True):
+        env = Counter()
+        env.reset(seed=1, options={"dynamics_seed": 7})
+        if is_disturbed:
+            with pytest.raises(Error, match="Seed must be"):
+                env.reset(seed=seed)
+        gains.append([env.step(1)[1] for _ in range(3)])
+    assert gains[0] == gains[1]
 
 
 def test_reset_without_options_or_with_none_as_dynamics_seed_is_a_plain_reset():

@@ -30,8 +30,9 @@ trainer = StarPOTrainer(
 trainer.train()
 metrics = trainer.evaluate()
 weights = sum(p.double().abs().sum().item() for p in trainer.model.parameters())
-names = ("reward", "mi/num_pairs", "mi/conditional_entropy", "mi/mutual_information")
-logs = [[x[n] for n in names] for x in trainer.state.log_history if "reward" in x]
+names = ("reward", "mi/num_pairs", "mi/conditional_entropy", "mi/mutual_information",
+         "update_kl")
+logs = [[x.get(n) for n in names] for x in trainer.state.log_history if "reward" in x]
 result = [weights, logs, metrics["eval_success_rate"], metrics["eval_num_episodes"]]
 with open(f"{sys.argv[1]}/rank{trainer.accelerator.process_index}.json", "w") as file:
     json.dump(result, file)
@@ -158,6 +159,8 @@ def test_two_processes_keep_one_policy_and_log_the_same(tmp_path):
     assert len(first[1]) == 2
     # The reasoning of all twelve episodes is scored, those of the other process included.
     assert [logs[1] for logs in first[1]] == [12, 12]
+    # As each process reads other episodes again, equal numbers are sums over both.
+    assert first[1][0][4] is not None
     assert first[3] == 5
     # One group of three is kept (0.4 * 3), in one update of at most 2 * 2 * 2 episodes.
     records = (tmp_path / "trajectories" / "train-00000.jsonl").read_text(encoding="utf-8")

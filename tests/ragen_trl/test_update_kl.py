@@ -4,12 +4,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ragen_trl.update_kl import MAX_EPISODES, first_episodes, update_kl_sums
-from tests.training import BANDIT, train_logs
+from ragen_trl.update_kl import MAX_EPISODES, AfterUpdate, as_finite, spread_rows, update_kl_sums
+from tests.training import BANDIT, assert_same_tensors, copy_tensors, make_lora, train_logs
 
 
 def test_sums_are_over_sampled_tokens_that_have_a_number():
     batch = {
+        "old_per_token_logps": torch.full((2, 3), -9.0),
         "sampling_per_token_logps": torch.tensor([[-1.0, 7.0, -2.0], [-0.5, math.nan, -3.0]]),
         "action_mask": torch.tensor([[True, False, True], [True, True, False]]),
     }
@@ -18,14 +19,24 @@ def test_sums_are_over_sampled_tokens_that_have_a_number():
     assert update_kl_sums(logps, batch).tolist() == [1.5, 3.0]
 
 
-def test_first_episodes_are_few_and_complete():
-    batch = {"a": torch.arange(20).reshape(10, 2), "b": torch.arange(10)}
-    first = first_episodes(batch)
-    assert [tuple(tensor.shape) for tensor in first.values()] == [
-        (MAX_EPISODES, 2),
-        (MAX_EPISODES,),
-    ]
-    assert first["b"].tolist() == list(range(MAX_EPISODES))
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (0, []),
+        (1, [0]),
+        (16, list(range(16))),
+        (17, list(range(0, 17, 2))),
+        (64, list(range(0, 64, 4))),
+    ],
+)
+def test_rows_that_are_read_again_are_spread_over_all(count, expected):
+    assert spread_rows(list(range(count))) == expected
+    assert len(expected) <= MAX_EPISODES
+
+
+def test_number_that_is_not_finite_becomes_the_largest_one():
+    largest = torch.finfo(torch.float64).max
+    assert [as_finite(x) for x in (0.5, math.nan, math.inf)] == [0.5, largest, largest]
 
 
 def score(model, trajectories):
@@ -75,19 +86,58 @@ def test_is_logged_once_per_rollout_with_the_last_update(make_trainer):
     assert ["update_kl" in entry for entry in logs] == [False, True] * 2
 
 
+def test_is_logged_before_every_save(make_trainer):
+    trainer = make_trainer(
+        max_steps=3, num_iterations=3, save_strategy="steps", save_steps=2, learning_rate=1e-2
+    )
+    trainer.train()
+    logs = [entry for entry in trainer.state.log_history if "policy_loss" in entry]
+    assert ["update_kl" in entry for entry in logs] == [False, True, True]
+
+
 def test_is_not_logged_where_nothing_was_learned(make_trainer):
-    trainer = make_trainer(env=BANDIT, advantage_estimator="grpo")
-    play = trainer._play
-    trainer._play = lambda *args, **kwargs: [
-        replace(t, turn_rewards=[0.15], format_penalties=[0.0], turns=t.turns[:1])
-        for t in play(*args, **kwargs)
-    ]
+    trainer = make_trainer(env=BANDIT, advantage_estimator="grpo", max_steps=2)
+    played, play = [], trainer._play
+
+    def equal_in_the_second_rollout(*args, **kwargs):
+        played.append(play(*args, **kwargs))
+        if len(played) == 1:
+            return played[0]
+        return [
+            replace(t, turn_rewards=[0.15], format_penalties=[0.0], turns=t.turns[:1])
+            for t in played[1]
+        ]
+
+    trainer._play = equal_in_the_second_rollout
     trainer.train()
-    assert "update_kl" not in train_logs(trainer)[0]
+    assert ["update_kl" in entry for entry in train_logs(trainer)] == [True, False]
 
 
-def test_is_not_logged_while_the_critic_warms_up(make_trainer):
-    trainer = make_trainer(max_steps=3, critic_warmup_steps=2)
+def test_policy_stands_still_while_the_critic_warms_up(make_trainer):
+    trainer = make_trainer(max_steps=3, critic_warmup_steps=2, learning_rate=1e-2)
     trainer.train()
-    # The second update is the last of the warm-up; the policy moves in the third.
-    assert ["update_kl" in entry for entry in train_logs(trainer)] == [False, False, True]
+    moved = [abs(entry["update_kl"]) > 1e-5 for entry in train_logs(trainer)]
+    assert moved == [False, False, True]
+
+
+def test_tokens_without_a_number_measure_nothing(make_trainer):
+    trainer = make_trainer()
+    trainer.train()
+    trainer._metrics["train"].clear()
+    trainer._watched["sampling_per_token_logps"].fill_(math.nan)
+    trainer._measure_update()
+    assert "update_kl" not in trainer._metrics["train"]
+
+
+def test_measuring_changes_nothing_in_training(make_trainer):
+    weights = []
+    for is_measured in (True, False):
+        # The adapter has dropout, which draws random numbers wherever the model is left training.
+        trainer = make_trainer(peft_config=make_lora(), disable_dropout=False, max_steps=2)
+        if not is_measured:
+            trainer.remove_callback(AfterUpdate)
+        torch.manual_seed(5)
+        trainer.train()
+        assert ("update_kl" in train_logs(trainer)[0]) is is_measured
+        weights.append(copy_tensors(trainer.model.named_parameters()) | {"rng": torch.rand(3)})
+    assert_same_tensors(*weights, atol=0.0)
