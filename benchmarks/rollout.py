@@ -2,7 +2,7 @@
 
     python benchmarks/rollout.py                   # two shapes, all cells; half an hour on two cores
     python benchmarks/rollout.py --quick           # one small cell
-    python benchmarks/rollout.py --shape qwen-0.5b # ten turns of two episodes; about ten minutes
+    python benchmarks/rollout.py --shape qwen-0.5b # ten turns of two episodes; some minutes
 
 Both engines drive the same random weights in one process and take turns. An episode has a prompt of
 220 tokens, replies of 16 and messages of 70; replies do not end early, so that both sample equally many
