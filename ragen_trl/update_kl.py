@@ -41,7 +41,7 @@ def collate_spread(
 
 
 def as_finite(value: float) -> float:
-    """Return the largest number in place of one that is not finite: logs leave those out."""
+    """Return the largest float in place of one that is not finite: logs leave it out, JSON has none."""
     return value if math.isfinite(value) else sys.float_info.max
 
 

@@ -1,8 +1,6 @@
 """`EchoTrapCallback`: watches a run for collapse, says so, and stops it or takes it back."""
 
 import json
-import math
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -16,6 +14,7 @@ from ragen_trl.monitor.rollback import HealthyCheckpoints, Rollback
 from ragen_trl.monitor.signals import Signal, default_signals
 from ragen_trl.monitor.watch import Alarm, CollapseWatch
 from ragen_trl.starpo_config import StarPOConfig
+from ragen_trl.update_kl import as_finite
 
 logger = get_logger(__name__)
 
@@ -265,14 +264,9 @@ def _append_events(path: Path, alarms: Sequence[Alarm], action: OnCollapse) -> N
                 "step": alarm.step,
                 "since": alarm.since,
                 "signal": alarm.signal.name,
-                "value": _as_json_number(alarm.verdict.value),
+                "value": as_finite(alarm.verdict.value),
                 "threshold": alarm.verdict.threshold,
                 "message": alarm.message,
                 "action": action,
             }
             file.write(json.dumps(event, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def _as_json_number(value: float) -> float:
-    """Write what is not a finite number as the largest one: JSON has none for it."""
-    return value if math.isfinite(value) else sys.float_info.max

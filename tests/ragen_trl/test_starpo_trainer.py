@@ -18,6 +18,7 @@ from tests.training import (
     assert_same_tensors,
     copy_tensors,
     make_lora,
+    pay_alike,
     train_logs,
 )
 
@@ -234,12 +235,7 @@ def test_rollout_without_variance_changes_nothing(make_trainer, estimator):
             tensors |= trainer.critic.critic.trained_parameters()
         states.append(copy_tensors(tensors.items()))
         played = original(*args, **kwargs)
-        if len(states) != 2:
-            return played
-        return [
-            replace(t, turn_rewards=[0.15], format_penalties=[0.0], turns=t.turns[:1])
-            for t in played
-        ]
+        return pay_alike(played) if len(states) == 2 else played
 
     trainer._play = equal_in_the_second_rollout
     trainer.train()
@@ -258,10 +254,7 @@ def test_first_rollout_that_teaches_nothing_is_logged_like_any_other(make_traine
     # As models come from `from_pretrained`.
     trainer.model.eval()
     original = trainer._play
-    trainer._play = lambda *args, **kwargs: [
-        replace(t, turn_rewards=[0.15], format_penalties=[0.0], turns=t.turns[:1])
-        for t in original(*args, **kwargs)
-    ]
+    trainer._play = lambda *args, **kwargs: pay_alike(original(*args, **kwargs))
     trainer.train()
     (logs,) = train_logs(trainer)
     assert logs["rollout/skipped_update"] == 1.0

@@ -1,11 +1,17 @@
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 
 from ragen_trl.update_kl import MAX_EPISODES, AfterUpdate, as_finite, spread_rows, update_kl_sums
-from tests.training import BANDIT, assert_same_tensors, copy_tensors, make_lora, train_logs
+from tests.training import (
+    BANDIT,
+    assert_same_tensors,
+    copy_tensors,
+    make_lora,
+    pay_alike,
+    train_logs,
+)
 
 
 def test_sums_are_over_sampled_tokens_that_have_a_number():
@@ -101,12 +107,7 @@ def test_is_not_logged_where_nothing_was_learned(make_trainer):
 
     def equal_in_the_second_rollout(*args, **kwargs):
         played.append(play(*args, **kwargs))
-        if len(played) == 1:
-            return played[0]
-        return [
-            replace(t, turn_rewards=[0.15], format_penalties=[0.0], turns=t.turns[:1])
-            for t in played[1]
-        ]
+        return pay_alike(played[1]) if len(played) == 2 else played[0]
 
     trainer._play = equal_in_the_second_rollout
     trainer.train()
