@@ -10,7 +10,9 @@ that keeps a quarter of the groups. Every run is a process of its own, which tra
 policy (or from random weights, which are paid by chance, because they earn nothing); its first iteration
 pays for allocation and is left out, except for the large model, which plays only that one. With `--against`, the runs of this checkout and of the other one take
 turns, and medians and their ratio are printed. With `--learning` the demo's training is run to its end, and the
-success of the last evaluation is printed with its 95 % Wilson interval, seed by seed.
+success of an evaluation before it and after it is printed with its 95 % Wilson interval, seed by seed. There the
+trainers of both trees play the environments of this checkout, without a split, so that a seed stands for the same
+levels in both.
 """
 
 import argparse
@@ -124,16 +126,27 @@ def time_iterations(name: str, count: int) -> dict[str, float]:
 
 
 def learn(name: str, seed: int, max_steps: int | None) -> dict[str, float]:
-    """Run the demo's training, and return the success rate of the last evaluation."""
-    changes = {} if max_steps is None else {"max_steps": max_steps}
+    """Run the demo's training, and return the success rates of an evaluation before it and after it."""
+    changes: dict[str, Any] = {} if max_steps is None else {"max_steps": max_steps}
+    if hasattr(StarPOConfig, "validation_share"):  # older checkouts have no split
+        changes["validation_share"] = 0.0
     with tempfile.TemporaryDirectory() as folder:
         trainer = make_trainer(
             name, folder, seed=seed, train_seed=10_000 * (seed + 1), eval_strategy="no", **changes
         )
+        before = trainer.evaluate()
         trainer.train()
-        metrics = trainer.evaluate()
+        after = trainer.evaluate()
     keys = ("success_rate", "success_rate_low", "success_rate_high")
-    return {key: metrics[f"eval_{key}"] for key in keys}
+    return {"start": before["eval_success_rate"], **{key: after[f"eval_{key}"] for key in keys}}
+
+
+def with_own_environments(tree: Path, folder: Path) -> Path:
+    """Put the trainer of a source tree beside the environments of this checkout, in a new folder."""
+    folder.mkdir()
+    (folder / "ragen_trl").symlink_to(tree / "ragen_trl")
+    (folder / "ragen_envs").symlink_to(ROOT / "ragen_envs")
+    return folder
 
 
 def run_in(tree: Path, *arguments: str) -> dict[str, float]:
@@ -175,9 +188,12 @@ def compare_learning(
     for seed in seeds:
         for title, tree in trees.items():
             run = run_in(tree, "--learn", name, "--seeds", str(seed), *more)
-            rate, low, high = run.values()
+            start, rate, low, high = run.values()
             rates[title].append(rate)
-            print(f"| {name} | {seed} | {title} | {rate:.1%} [{low:.1%}, {high:.1%}] |", flush=True)
+            print(
+                f"| {name} | {seed} | {title} | {start:.1%} | {rate:.1%} [{low:.1%}, {high:.1%}] |",
+                flush=True,
+            )
     for title, own in rates.items():
         print(
             f"\n{name}, {title}: mean {statistics.mean(own):.1%}, from {min(own):.1%} to {max(own):.1%}"
@@ -207,9 +223,13 @@ def main() -> None:
     trees = {} if options.against is None else {"before": options.against.resolve()}
     trees["now"] = ROOT
     if options.learning:
-        print("| setting | seed | tree | success at the end [95 %] |\n|---|---|---|---|")
-        for name in options.settings:
-            compare_learning(name, trees, seeds=options.seeds, max_steps=options.max_steps)
+        print("| setting | seed | tree | start | end [95 %] |\n|---|---|---|---|---|")
+        with tempfile.TemporaryDirectory() as folder:
+            trees = {
+                title: with_own_environments(trees[title], Path(folder, title)) for title in trees
+            }
+            for name in options.settings:
+                compare_learning(name, trees, seeds=options.seeds, max_steps=options.max_steps)
         return
     print(f"| setting | tree | iteration, s | {' | '.join(PARTS)} | env / rollout |")
     print("|---" * (4 + len(PARTS)) + "|")
