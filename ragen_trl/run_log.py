@@ -10,6 +10,8 @@ from ragen_trl.evaluation import EvaluationPanel
 
 LOG_FILE = "log.jsonl"
 REFERENCES_FILE = "references.json"
+# Written by `ragen_trl.monitor.EchoTrapCallback`.
+COLLAPSE_FILE = "collapse.jsonl"
 
 
 class RunLogCallback(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here

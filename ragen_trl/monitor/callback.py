@@ -13,6 +13,7 @@ from transformers.optimization import GreedyLR
 from ragen_trl.monitor.rollback import HealthyCheckpoints, Rollback
 from ragen_trl.monitor.signals import Signal, default_signals
 from ragen_trl.monitor.watch import Alarm, CollapseWatch
+from ragen_trl.run_log import COLLAPSE_FILE
 from ragen_trl.starpo_config import StarPOConfig
 from ragen_trl.update_kl import as_finite
 
@@ -20,7 +21,6 @@ logger = get_logger(__name__)
 
 OnCollapse = Literal["warn", "stop", "rollback"]
 
-EVENTS_FILE = "collapse.jsonl"
 # Filters that `rollout_filter_ratio` has an effect on.
 RATIO_FILTERS = ("top_k", "top_p", "min_p", "within_group")
 
@@ -155,7 +155,7 @@ class EchoTrapCallback(TrainerCallback):  # type: ignore[misc]  # transformers i
         if action == "rollback":
             control.should_save = False
         if state.is_world_process_zero:
-            _append_events(Path(args.output_dir) / EVENTS_FILE, alarms, action)
+            _append_events(Path(args.output_dir) / COLLAPSE_FILE, alarms, action)
         lines = "\n".join(f"  {alarm.message}" for alarm in alarms)
         logger.warning(f"Signs of collapse at update {state.global_step}. {outcome}\n{lines}")
 
@@ -178,7 +178,7 @@ class EchoTrapCallback(TrainerCallback):  # type: ignore[misc]  # transformers i
             self._checkpoints = HealthyCheckpoints(output_dir, state.global_step)
         if state.global_step == 0 and state.is_world_process_zero:
             # Those of an earlier run in the same folder.
-            (output_dir / EVENTS_FILE).unlink(missing_ok=True)
+            (output_dir / COLLAPSE_FILE).unlink(missing_ok=True)
 
     def _decide(self, step: int) -> tuple[OnCollapse, str]:
         """Return what is done about a collapse, and what a reader is told about it."""

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ragen_trl.records import EPISODES_FOLDER
-from ragen_trl.run_log import LOG_FILE, REFERENCES_FILE
+from ragen_trl.run_log import COLLAPSE_FILE, LOG_FILE, REFERENCES_FILE
 
-COLLAPSE_FILE = "collapse.jsonl"
 STATE_FILE = "trainer_state.json"
 
 
