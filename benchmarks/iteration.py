@@ -10,9 +10,9 @@ that keeps a quarter of the groups. Every run is a process of its own, which tra
 policy (or from random weights, which are paid by chance, because they earn nothing); its first iteration
 pays for allocation and is left out, except for the large model, which plays only that one. With `--against`, the runs of this checkout and of the other one take
 turns, and medians and their ratio are printed. With `--learning` the demo's training is run to its end, and the
-success of an evaluation before it and after it is printed with its 95 % Wilson interval, seed by seed. There the
-trainers of both trees play the environments of this checkout, without a split, so that a seed stands for the same
-levels in both.
+success of an evaluation before it and after it is printed with its 95 % Wilson interval, seed by seed, and how many
+of the first rollouts are alike in both trees. There the trainers of both play the environments of this checkout,
+without a split, so that a seed stands for the same levels.
 """
 
 import argparse
@@ -125,8 +125,11 @@ def time_iterations(name: str, count: int) -> dict[str, float]:
     return {part: statistics.median(own[1:] or own) for part, own in seconds.items() if own}
 
 
-def learn(name: str, seed: int, max_steps: int | None) -> dict[str, float]:
-    """Run the demo's training, and return the success rates of an evaluation before it and after it."""
+def learn(name: str, seed: int, max_steps: int | None) -> dict[str, Any]:
+    """Run the demo's training, and return its success before, in and after it.
+
+    `curve` holds success and length of reply of every rollout.
+    """
     changes: dict[str, Any] = {} if max_steps is None else {"max_steps": max_steps}
     if hasattr(StarPOConfig, "validation_share"):  # older checkouts have no split
         changes["validation_share"] = 0.0
@@ -138,7 +141,12 @@ def learn(name: str, seed: int, max_steps: int | None) -> dict[str, float]:
         trainer.train()
         after = trainer.evaluate()
     keys = ("success_rate", "success_rate_low", "success_rate_high")
-    return {"start": before["eval_success_rate"], **{key: after[f"eval_{key}"] for key in keys}}
+    rollouts = [entry for entry in trainer.state.log_history if "success_rate" in entry]
+    return {
+        "start": before["eval_success_rate"],
+        "end": [after[f"eval_{key}"] for key in keys],
+        "curve": [(entry["success_rate"], entry["rollout/response_length"]) for entry in rollouts],
+    }
 
 
 def with_own_environments(tree: Path, folder: Path) -> Path:
@@ -149,14 +157,14 @@ def with_own_environments(tree: Path, folder: Path) -> Path:
     return folder
 
 
-def run_in(tree: Path, *arguments: str) -> dict[str, float]:
+def run_in(tree: Path, *arguments: str) -> dict[str, Any]:
     """Run this script with the packages of a source tree, and return what it printed last."""
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     command = [sys.executable, __file__, *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed in {tree}:\n{done.stderr}")
-    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
 
 
@@ -186,18 +194,26 @@ def compare_learning(
     more = [] if max_steps is None else ["--max-steps", str(max_steps)]
     rates: dict[str, list[float]] = {title: [] for title in trees}
     for seed in seeds:
+        curves = []
         for title, tree in trees.items():
             run = run_in(tree, "--learn", name, "--seeds", str(seed), *more)
-            start, rate, low, high = run.values()
+            rate, low, high = run["end"]
             rates[title].append(rate)
-            print(
-                f"| {name} | {seed} | {title} | {start:.1%} | {rate:.1%} [{low:.1%}, {high:.1%}] |",
-                flush=True,
-            )
+            curves.append(run["curve"])
+            cells = f"{run['start']:.1%} | {rate:.1%} [{low:.1%}, {high:.1%}]"
+            print(f"| {name} | {seed} | {title} | {cells} | {_count_alike(curves)} |", flush=True)
     for title, own in rates.items():
         print(
             f"\n{name}, {title}: mean {statistics.mean(own):.1%}, from {min(own):.1%} to {max(own):.1%}"
         )
+
+
+def _count_alike(curves: list[list[Any]]) -> str:
+    """Count the rollouts before the first in which curves differ; empty for a single curve."""
+    if len(curves) == 1:
+        return ""
+    alike = itertools.takewhile(lambda points: points[0] == points[1], zip(*curves, strict=True))
+    return f"{len(list(alike))} of {len(curves[0])}"
 
 
 def main() -> None:
@@ -223,7 +239,8 @@ def main() -> None:
     trees = {} if options.against is None else {"before": options.against.resolve()}
     trees["now"] = ROOT
     if options.learning:
-        print("| setting | seed | tree | start | end [95 %] |\n|---|---|---|---|---|")
+        print("| setting | seed | tree | start | end [95 %] | rollouts alike |")
+        print("|---" * 6 + "|")
         with tempfile.TemporaryDirectory() as folder:
             trees = {
                 title: with_own_environments(trees[title], Path(folder, title)) for title in trees
