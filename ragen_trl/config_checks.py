@@ -26,6 +26,7 @@ _INTEGERS = {
     "num_iterations": 1,
     "per_device_train_batch_size": 1,
     "per_device_eval_batch_size": 1,
+    "top_k": 0,
     "gradient_accumulation_steps": 1,
     "rollout_refill_tries": 0,
     "critic_warmup_steps": 0,
@@ -68,6 +69,7 @@ _SHARES = ("gamma", "gae_lambda", "turn_gamma")
 _REASONS = {
     "num_generations": " A group of one episode has no spread to compare with.",
     "num_generations_eval": " Use 1 for one episode per evaluation seed.",
+    "top_k": " Use 0 to keep every token.",
     "max_steps": " There is no dataset whose end could stop the training.",
 }
 
@@ -113,6 +115,7 @@ def _check_numbers(config: Any) -> None:
             f"`temperature` must be finite and positive, got {config.temperature}. Training needs "
             "episodes that differ; use `eval_temperature=0` to evaluate greedily."
         )
+    _check_sampling(config)
     for name in _SHARES:
         if not 0 <= _number(name, getattr(config, name)) <= 1:
             raise ValueError(f"`{name}` must be in [0, 1], got {getattr(config, name)}.")
@@ -128,6 +131,23 @@ def _check_numbers(config: Any) -> None:
             "Use 1.0 to keep every group."
         )
     check_penalty(_number("format_penalty", config.format_penalty))
+
+
+def _check_sampling(config: Any) -> None:
+    if not 0 < _number("top_p", config.top_p) <= 1:
+        raise ValueError(f"`top_p` must be in (0, 1], got {config.top_p}. 1.0 keeps every token.")
+    if config.min_p is not None and not 0 <= _number("min_p", config.min_p) <= 1:
+        raise ValueError(f"`min_p` must be in [0, 1], got {config.min_p}. None keeps every token.")
+    if not 0 < _number("repetition_penalty", config.repetition_penalty) < math.inf:
+        raise ValueError(
+            "`repetition_penalty` must be finite and positive, got "
+            f"{config.repetition_penalty}. 1.0 does nothing."
+        )
+    if not isinstance(config.generation_kwargs, dict | None):
+        raise TypeError(
+            "`generation_kwargs` must be a dict by the names of `GenerationConfig`, got "
+            f"{config.generation_kwargs!r}."
+        )
 
 
 def _check_choices(config: Any) -> None:

@@ -173,7 +173,8 @@ class PlayingTrainer(GRPOTrainer):
         ]
         share = split_evenly(len(episodes), self.accelerator.num_processes)
         own = episodes[share[self.accelerator.process_index]]
-        wave_size = wave_size or self.args.rollout_row_budget or max(len(own), 1)
+        wave_sizes = (wave_size, self.args.rollout_row_budget, len(own))
+        wave_size = min((size for size in wave_sizes if size), default=1)
         engine = self._make_engine(temperature)
         trajectories: list[Trajectory] = []
         shows = self.accelerator.is_main_process and not self.args.disable_tqdm

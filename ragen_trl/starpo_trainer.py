@@ -337,8 +337,7 @@ class StarPOTrainer(PlayingTrainer):
             return [x for x in (outputs.log_probs, outputs.entropy) if x is not None]
 
         def read_prompts(inputs: dict[str, Any]) -> None:
-            unlabelled = torch.full_like(inputs["input_ids"], -100)
-            model(**inputs, shift_labels=unlabelled, fused_lm_head=True)
+            model(**inputs, use_cache=True, logits_to_keep=1)
 
         is_alone = self.accelerator.num_processes == 1
         shares = is_alone and can_share_prompts(self.args, self.model)

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any, SupportsIndex
 
 from accelerate.logging import get_logger
 from torch import Tensor
 from trl import GRPOTrainer
 
-from ragen_trl.engines import find_obstacle
+from ragen_trl.engines import find_foreign_rules, find_obstacle, has_prompt_adapter
 
 logger = get_logger(__name__)
 
@@ -26,6 +27,11 @@ def check_trainer(trainer: GRPOTrainer) -> None:
         raise ValueError(
             "`model` must have trainable parameters, got none. Load an adapter with "
             "`is_trainable=True`, or pass `peft_config`."
+        )
+    if has_prompt_adapter(trainer.model):
+        raise ValueError(
+            "`peft_config` must adapt weights, such as `LoraConfig`, got prompt learning, whose tokens "
+            "stand before those that were played."
         )
     if trainer._is_vlm:
         raise ValueError("`processing_class` must be a tokenizer, got a multimodal processor.")
@@ -77,6 +83,11 @@ def uses_reference_engine(trainer: GRPOTrainer) -> bool:
     if args.rollout_engine == "reference" or trainer.use_vllm:
         return True
     reason = find_obstacle(trainer.model)
+    rules = find_foreign_rules(trainer.model.generation_config)
+    if rules:
+        reason = (
+            f"the model's generation settings ask for {', '.join(f'`{rule}`' for rule in rules)}"
+        )
     if args.generation_kwargs or args.cache_implementation:
         reason = "`generation_kwargs` and `cache_implementation` are for transformers' `generate`"
     if reason is not None:
@@ -91,6 +102,10 @@ def check_rollout_arguments(seeds: Sequence[int], num_generations: int, temperat
     )
     if not are_seeds:
         raise ValueError(f"`seeds` must be whole numbers of at least 0, got {seeds!r}.")
+    if not isinstance(num_generations, SupportsIndex):
+        raise TypeError(f"`num_generations` must be a whole number, got {num_generations!r}.")
+    if not isinstance(temperature, Real):
+        raise TypeError(f"`temperature` must be a number, got {temperature!r}. 0 is greedy.")
     if num_generations < 1:
         raise ValueError(f"`num_generations` must be at least 1, got {num_generations}.")
     if not 0 <= temperature < math.inf:

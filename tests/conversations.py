@@ -55,9 +55,9 @@ def make_reference(model, *, temperature=0.0, stop=None, **options):
     return ReferenceEngine(write, stop=stop)
 
 
-def make_cached(model, *, stop=None, **rules):
+def make_cached(model, *, stop=None, ends=ENDS, **rules):
     rules = SamplingRules(**{"temperature": 0.0, **rules})
-    return CachedEngine(lambda: nullcontext(model), rules, eos_token_ids=ENDS, stop=stop)
+    return CachedEngine(lambda: nullcontext(model), rules, eos_token_ids=ends, stop=stop)
 
 
 class Played(NamedTuple):

@@ -114,7 +114,7 @@ class CachedSession:
     def _read(self, model: Any, rows: Sequence[int]) -> tuple[RowCache, Tensor]:
         """Bring the cache up to date and return it with the logits of every row's next token."""
         if self._cache is not None:
-            if list(rows) != self._rows:
+            if list(rows) != self._rows or self._cache.is_sparse:
                 self._cache.take([self._rows.index(row) for row in rows])
                 self._rows = list(rows)
             return self._cache, self._cache.read([self._unread[row] for row in rows])
@@ -168,6 +168,8 @@ class CachedSession:
 
 def find_obstacle(model: Any) -> str | None:
     """Return why the cached engine cannot run a model, `None` if it can."""
+    if has_prompt_adapter(model):
+        return "its adapter puts something before the prompt"
     config = model.config.get_text_config()
     options = config.to_dict()
     kinds = set(options.get("layer_types") or ["full_attention"])
@@ -184,3 +186,9 @@ def find_obstacle(model: Any) -> str | None:
     if not model._supports_attention_backend or model._is_stateful:
         return f"{config.model_type!r} does not attend through transformers' attention interface"
     return None
+
+
+def has_prompt_adapter(model: Any) -> bool:
+    """Tell whether an adapter of `peft` adds tokens, or keys and values, in front of every row."""
+    adapters = getattr(model, "peft_config", {}).values()
+    return any(adapter.is_prompt_learning for adapter in adapters)

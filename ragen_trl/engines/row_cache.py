@@ -10,6 +10,8 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 # Slots that a buffer grows by at least; each growth copies it once.
 GROWTH = 64
+# Slots per token of the longest row from which closing the gaps is worth a copy.
+MAX_SPREAD = 1.25
 
 
 class _BufferedLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped here
@@ -93,7 +95,7 @@ class RowCache:
             use_cache=True,
             logits_to_keep=1,
         )
-        self.peak_bytes = max(self.peak_bytes, self._count_bytes())
+        self._note_bytes()
         logits: Tensor = output.logits[:, -1]
         return logits
 
@@ -110,13 +112,17 @@ class RowCache:
         slots = pad(slots, (0, _room(width) - width))
         for layer in self._cache.layers:
             layer.store(*(_take(states, index, slots) for states in layer._buffers), width)
+        self._note_bytes()
 
-    def _count_bytes(self) -> int:
-        return sum(
-            states.numel() * states.element_size()
-            for layer in self._cache.layers
-            for states in layer._buffers
-        )
+    @property
+    def is_sparse(self) -> bool:
+        """Whether replies of different lengths left gaps in many slots."""
+        return self._mask.shape[1] > MAX_SPREAD * int(self._lengths.max())
+
+    def _note_bytes(self) -> None:
+        buffers = [states for layer in self._cache.layers for states in layer._buffers]
+        held = sum(states.numel() * states.element_size() for states in buffers)
+        self.peak_bytes = max(self.peak_bytes, held)
 
 
 def _take(states: Tensor, rows: Tensor, slots: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from ragen_trl.engines import (
     Reply,
     ReplyLuck,
     SamplingRules,
+    find_foreign_rules,
     find_obstacle,
 )
 from ragen_trl.evaluate.records import EpisodeJob, EpisodeRecord
@@ -122,7 +123,8 @@ class LocalPlayer:
             yield self._model
 
     def _make_engine(self) -> Engine:
-        if find_obstacle(self._model) is not None:
+        has_foreign_rules = bool(find_foreign_rules(self._model.generation_config))
+        if has_foreign_rules or find_obstacle(self._model) is not None:
             return ReferenceEngine(self._write, stop=self._stop)
         rules = SamplingRules(temperature=self._temperature)
         return CachedEngine(self._open_model, rules, eos_token_ids=self._end_ids, stop=self._stop)
@@ -135,7 +137,10 @@ class LocalPlayer:
             max_new_tokens=most,
             do_sample=self._temperature > 0,
             temperature=self._temperature or 1.0,
+            # Said, or the model's own settings would be taken.
+            top_p=1.0,
             top_k=0,
+            repetition_penalty=1.0,
             pad_token_id=self._end_ids[0] if pad is None else pad,
             eos_token_id=self._end_ids,
             disable_compile=True,

@@ -5,9 +5,12 @@ from types import SimpleNamespace
 import gymnasium as gym
 import pytest
 import torch
+from peft import PromptTuningConfig
 
 from ragen_trl import StarPOTrainer
-from ragen_trl.engines import JointEngine, Reply
+from ragen_trl.engines import CachedEngine, JointEngine, Reply
+from ragen_trl.rollout import RolloutTimer
+from ragen_trl.start_states import GroupStart
 from tests.fakes import ScriptedTextEnv, Step
 from tests.training import BANDIT, assert_same_tensors, train_logs
 
@@ -89,6 +92,15 @@ def test_rollout_refuses_what_no_rollout_could_mean(make_trainer, name, argument
     assert trainer.rollout(seeds=[], num_generations=2, temperature=1.0) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("num_generations", "2"), ("num_generations", 1.5), ("temperature", None)]
+)
+def test_rollout_refuses_arguments_of_the_wrong_type_by_name(make_trainer, name, value):
+    arguments = {"seeds": [1], "num_generations": 1, "temperature": 1.0, name: value}
+    with pytest.raises(TypeError, match=f"`{name}` must be .*got {value!r}"):
+        make_trainer(env=BANDIT).rollout(**arguments)
+
+
 def test_environment_failure_in_training_names_environment_seed_and_turn(make_trainer):
     def failing():
         return ScriptedTextEnv([Step(reward=math.nan)])
@@ -135,6 +147,42 @@ def test_engines_and_row_budgets_play_the_same_greedy_episodes(make_trainer):
         assert cached.logps == pytest.approx(reference.logps, abs=1e-4)
 
 
+def test_row_budget_bounds_evaluations_as_well(make_trainer):
+    expected = make_trainer(env=BANDIT).evaluate()
+    trainer = make_trainer(env=BANDIT, rollout_row_budget=4)
+    sizes = []
+    start = CachedEngine.start
+
+    def counting_start(engine, prompts, luck_seeds=None):
+        sizes.append(len(prompts))
+        return start(engine, prompts, luck_seeds)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CachedEngine, "start", counting_start)
+        metrics = trainer.evaluate()
+    assert sizes == [4, 2]
+    assert metrics["eval_success_rate"] == expected["eval_success_rate"]
+
+
+def test_cache_memory_of_a_rollout_is_that_of_its_largest_wave(make_trainer):
+    trainer = make_trainer(env=BANDIT, rollout_row_budget=4)
+    groups = [GroupStart(trainer._pools[0], seed) for seed in range(5)]
+    timer = RolloutTimer()
+    trainer._play(groups, num_generations=1, temperature=1.0, timer=timer)
+    alone = RolloutTimer()
+    trainer._play(groups[4:], num_generations=1, temperature=1.0, timer=alone)
+    # Four rows, then one.
+    assert timer.cache_bytes >= 3 * alone.cache_bytes > 0
+
+
+@pytest.mark.parametrize("was_training", [False, True])
+def test_rollout_leaves_the_model_in_the_mode_it_was_in(make_trainer, was_training):
+    trainer = make_trainer(env=BANDIT)
+    trainer.model.train(was_training)
+    trainer.rollout(seeds=[1], num_generations=1, temperature=1.0)
+    assert trainer.model.training is was_training
+
+
 def test_answers_end_replies_when_asked(make_trainer):
     tokenizer = make_trainer().processing_class
     end = tokenizer.eos_token_id
@@ -149,6 +197,25 @@ def test_answers_end_replies_when_asked(make_trainer):
         assert end not in [
             token for token, m in zip(first.completion_ids, first.action_mask, strict=True) if m
         ]
+
+
+def test_rules_of_the_models_generation_settings_are_followed_by_the_reference(
+    make_trainer, caplog
+):
+    trainer = make_trainer()
+    model = trainer.model
+    model.generation_config.no_repeat_ngram_size = 2
+    model.generation_config.typical_p = 1.0
+    other = make_trainer(model=model)
+    assert other._make_engine(1.0).name == "reference"
+    assert "generation settings ask for `no_repeat_ngram_size`" in caplog.text
+    assert trainer._make_engine(1.0).name == "transformers"
+
+
+def test_adapters_that_learn_a_prompt_are_refused(make_trainer):
+    config = PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4)
+    with pytest.raises(ValueError, match="`peft_config` must adapt weights"):
+        make_trainer(peft_config=config)
 
 
 def test_what_the_cached_engine_cannot_do_is_said_and_done_by_the_reference(make_trainer, caplog):

@@ -314,6 +314,30 @@ def test_old_logps_of_the_rollout_are_used_when_asked(make_trainer):
         assert_same_tensors(recorded, recomputed, atol=1e-5)
 
 
+def test_update_reads_each_prompt_once_and_without_its_logits(make_trainer):
+    trainer = make_trainer(advantage_estimator="grpo", rollout_filter_ratio=1.0)
+    prompts, seen = set(), []
+    compute_loss = trainer._compute_loss
+
+    def watch(model, inputs):
+        prompts.update(
+            tuple(ids[: int(n)].tolist())
+            for ids, n in zip(inputs["input_ids"], inputs["prompt_lengths"], strict=True)
+        )
+        hook = model.lm_head.register_forward_hook(
+            lambda _head, _inputs, logits: seen.append(logits.shape[:2])
+        )
+        loss = compute_loss(model, inputs)
+        hook.remove()
+        return loss
+
+    trainer._compute_loss = watch
+    trainer.train()
+    # TRL's fused head, which scores the replies, does not come by here.
+    assert seen == [(len(prompts), 1)]
+    assert 1 < len(prompts) < 5
+
+
 def test_reference_model_is_used_only_with_beta(make_trainer, saved_start):
     trainer = make_trainer(model=saved_start, beta=0.1, max_steps=3)
     trainer.train()

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PromptTuningConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from ragen_trl.engines import CachedEngine, find_obstacle
@@ -120,9 +120,33 @@ def test_cache_bytes_are_those_of_keys_and_values():
     model = make_model()
     session = make_cached(model).start([[5] * 10] * 3)
     session.reply([0, 1, 2], [[]] * 3, [1] * 3)
-    # One row was read: 2 layers * (keys, values) * 2 heads * 8 numbers of 4 bytes, and room to grow.
+    # One row was read and given to three: 2 layers * (keys, values) * 2 heads * 8 numbers of 4 bytes
+    # for each of 10 tokens, and room for 64 more.
     per_slot = 2 * 2 * 2 * 8 * 4
-    assert 10 * per_slot <= session.cache_bytes <= (10 + 64) * per_slot
+    most = session.cache_bytes
+    assert most == 3 * (10 + 64) * per_slot
+    # What was held stays on record when rows leave.
+    session.reply([1], [[5]], [1])
+    assert session.cache_bytes == most
+
+
+def test_gaps_that_ragged_replies_leave_take_little_memory_while_no_episode_ends():
+    num_rows, num_turns = 8, 16
+    session = make_cached(make_model(), ends=[]).start([[5 + row] * 20 for row in range(num_rows)])
+    lengths = [20] * num_rows
+    for turn in range(num_turns):
+        # Another row talks for long in every turn.
+        budgets = [30 if row == turn % num_rows else 1 for row in range(num_rows)]
+        new = [[6]] * num_rows if turn else [[]] * num_rows
+        replies = session.reply(list(range(num_rows)), new, budgets)
+        for row, reply in enumerate(replies):
+            lengths[row] += len(reply.ids) + len(new[row])
+    per_slot = 2 * 2 * 2 * 8 * 4
+    # A quarter for old gaps, the present turn, and half of it all for growth.
+    most = 1.5 * (1.25 * max(lengths) + 31)
+    assert session.cache_bytes <= num_rows * per_slot * most
+    # Gaps that were kept would take more than twice as much.
+    assert 20 + num_turns * 31 > 2 * most
 
 
 @pytest.mark.parametrize(
@@ -173,6 +197,7 @@ def make_other(model_type, attention="sdpa", **options):
         ("gpt_neo", {"attention": "eager", "attention_types": [[["local"], 2]]}, "'gpt_neo'"),
         ("mpt", {"attention": "eager", "n_heads": 4}, "'mpt'"),
         ("mamba", {"attention": "eager"}, "'mamba'"),
+        ("recurrent_gemma", {"attention": "eager"}, "'recurrent_gemma'"),
     ],
 )
 def test_models_whose_cache_would_be_wrong_are_named(model_type, options, reason):
@@ -214,6 +239,11 @@ def test_adapter_writes_with_the_cache_what_the_reference_writes():
     plain, _ = converse(make_cached(make_model()), **shape)
     assert [episode.ids for episode in plain] != [episode.ids for episode in actual]
     assert model.config._attn_implementation == "sdpa"
+
+
+def test_prompt_adapters_are_named():
+    config = PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4)
+    assert "before the prompt" in find_obstacle(get_peft_model(make_model(), config))
 
 
 def test_engine_has_a_name_for_messages():

@@ -67,6 +67,19 @@ def test_the_reference_engine_plays_the_same_episodes(start, quick):
     model.config._attn_implementation = "sdpa"
     assert player._engine.name == "reference"
     assert play(player, jobs) == whole
+    # What the model was published with is no part of the evaluation.
+    for name, value in {"repetition_penalty": 3.0, "top_p": 0.1, "top_k": 1}.items():
+        setattr(model.generation_config, name, value)
+    assert play(player, jobs) == whole
+
+
+def test_rules_that_the_cached_engine_does_not_know_are_followed_by_the_reference(start, quick):
+    trained, tokenizer = start
+    model = type(trained)(trained.config)
+    model.load_state_dict(trained.state_dict())
+    model.generation_config.suppress_tokens = [7]
+    player = LocalPlayer(model, tokenizer, name="m", settings=quick())
+    assert player._engine.name == "reference"
 
 
 def test_greedy_play_and_settings_reach_the_engine(make_player, quick):
