@@ -9,7 +9,7 @@ from accelerate.logging import get_logger
 from torch import Tensor
 from trl import GRPOTrainer
 
-from ragen_trl.engines import find_foreign_rules, find_obstacle, has_prompt_adapter
+from ragen_trl.engines import find_obstacle, has_prompt_adapter
 
 logger = get_logger(__name__)
 
@@ -83,11 +83,6 @@ def uses_reference_engine(trainer: GRPOTrainer) -> bool:
     if args.rollout_engine == "reference" or trainer.use_vllm:
         return True
     reason = find_obstacle(trainer.model)
-    rules = find_foreign_rules(trainer.model.generation_config)
-    if rules:
-        reason = (
-            f"the model's generation settings ask for {', '.join(f'`{rule}`' for rule in rules)}"
-        )
     if args.generation_kwargs or args.cache_implementation:
         reason = "`generation_kwargs` and `cache_implementation` are for transformers' `generate`"
     if reason is not None:

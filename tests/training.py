@@ -42,6 +42,13 @@ class KeepCriticGradients:
         )
 
 
+def copy_model(trained):
+    """Make a model of its own with the same weights."""
+    model = type(trained)(trained.config)
+    model.load_state_dict(trained.state_dict())
+    return model
+
+
 def copy_tensors(named):
     return {name: tensor.detach().clone() for name, tensor in named}
 

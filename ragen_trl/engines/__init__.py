@@ -6,11 +6,16 @@ affair: the reference reads everything anew in every turn, the cached engine not
 """
 
 from ragen_trl.engines.base import Engine, GenerateFn, Reply, Session
-from ragen_trl.engines.cached import CachedEngine, find_obstacle, has_prompt_adapter
+from ragen_trl.engines.cached import (
+    CachedEngine,
+    find_cache_obstacle,
+    find_obstacle,
+    has_prompt_adapter,
+)
 from ragen_trl.engines.joint import JointEngine
 from ragen_trl.engines.luck import ReplyLuck
 from ragen_trl.engines.reference import ReferenceEngine
-from ragen_trl.engines.sampling import SamplingRules, find_foreign_rules
+from ragen_trl.engines.sampling import SamplingRules
 from ragen_trl.engines.stopping import AnswerStop
 
 __all__ = [
@@ -24,7 +29,7 @@ __all__ = [
     "ReplyLuck",
     "SamplingRules",
     "Session",
-    "find_foreign_rules",
+    "find_cache_obstacle",
     "find_obstacle",
     "has_prompt_adapter",
 ]

@@ -18,7 +18,6 @@ from ragen_trl.engines import (
     Reply,
     ReplyLuck,
     SamplingRules,
-    find_foreign_rules,
     find_obstacle,
 )
 from ragen_trl.evaluate.records import EpisodeJob, EpisodeRecord
@@ -123,8 +122,7 @@ class LocalPlayer:
             yield self._model
 
     def _make_engine(self) -> Engine:
-        has_foreign_rules = bool(find_foreign_rules(self._model.generation_config))
-        if has_foreign_rules or find_obstacle(self._model) is not None:
+        if find_obstacle(self._model) is not None:
             return ReferenceEngine(self._write, stop=self._stop)
         rules = SamplingRules(temperature=self._temperature)
         return CachedEngine(self._open_model, rules, eos_token_ids=self._end_ids, stop=self._stop)

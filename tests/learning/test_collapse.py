@@ -11,6 +11,7 @@ from transformers import TrainerCallback
 
 from ragen_trl import EchoTrapCallback, StarPOConfig, StarPOTrainer
 from ragen_trl.tiny import build_tiny_policy, warm_start
+from tests.training import copy_model
 
 pytestmark = pytest.mark.slow
 
@@ -50,8 +51,7 @@ def train(start, tmp_path):
     trained, tokenizer = start
 
     def run(seed, callback, learning_rate=0.1):
-        model = type(trained)(trained.config)
-        model.load_state_dict(trained.state_dict())
+        model = copy_model(trained)
         args = StarPOConfig(
             output_dir=str(tmp_path),
             seed=seed,

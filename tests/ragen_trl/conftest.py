@@ -4,7 +4,7 @@ import pytest
 
 from ragen_trl import StarPOConfig, StarPOTrainer
 from ragen_trl.tiny import build_tiny_policy, warm_start
-from tests.training import BANDIT, LAKE
+from tests.training import BANDIT, LAKE, copy_model
 
 
 @pytest.fixture(scope="session")
@@ -23,8 +23,7 @@ def make_trainer(start, tmp_path):
 
     def make(env=(BANDIT, LAKE), *, model=None, callbacks=None, peft_config=None, **options):
         if model is None:
-            model = type(trained)(trained.config)
-            model.load_state_dict(trained.state_dict())
+            model = copy_model(trained)
         defaults = {
             "output_dir": str(tmp_path / "run"),
             "num_env_groups": 4,

@@ -4,14 +4,12 @@ from peft import LoraConfig, PromptTuningConfig, get_peft_model
 from transformers import Qwen2Config, Qwen2Model
 
 from ragen_trl.critic import ADAPTER_NAME, build_critic
-from tests.training import assert_same_tensors, copy_tensors
+from tests.training import assert_same_tensors, copy_model, copy_tensors
 
 
 def make_policy(start):
     trained, _ = start
-    policy = type(trained)(trained.config)
-    policy.load_state_dict(trained.state_dict())
-    return policy
+    return copy_model(trained)
 
 
 def make_lora_policy(start):

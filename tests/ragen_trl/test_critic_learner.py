@@ -15,7 +15,7 @@ from ragen_trl.critic_learner import (
     value_loss,
     value_metrics,
 )
-from tests.training import assert_same_tensors, copy_tensors
+from tests.training import assert_same_tensors, copy_model, copy_tensors
 
 
 @pytest.fixture
@@ -23,8 +23,7 @@ def make_learner(start, tmp_path):
     trained, _ = start
 
     def make(*, uses_lora=False, **options):
-        policy = type(trained)(trained.config)
-        policy.load_state_dict(trained.state_dict())
+        policy = copy_model(trained)
         if uses_lora:
             torch.manual_seed(0)
             policy = get_peft_model(policy, LoraConfig(r=2, target_modules="all-linear"))

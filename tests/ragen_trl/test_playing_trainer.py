@@ -147,7 +147,7 @@ def test_engines_and_row_budgets_play_the_same_greedy_episodes(make_trainer):
         assert cached.logps == pytest.approx(reference.logps, abs=1e-4)
 
 
-def test_row_budget_bounds_evaluations_as_well(make_trainer):
+def test_row_budget_bounds_evaluations_as_well(make_trainer, monkeypatch):
     expected = make_trainer(env=BANDIT).evaluate()
     trainer = make_trainer(env=BANDIT, rollout_row_budget=4)
     sizes = []
@@ -157,9 +157,8 @@ def test_row_budget_bounds_evaluations_as_well(make_trainer):
         sizes.append(len(prompts))
         return start(engine, prompts, luck_seeds)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CachedEngine, "start", counting_start)
-        metrics = trainer.evaluate()
+    monkeypatch.setattr(CachedEngine, "start", counting_start)
+    metrics = trainer.evaluate()
     assert sizes == [4, 2]
     assert metrics["eval_success_rate"] == expected["eval_success_rate"]
 

@@ -8,7 +8,14 @@ from peft import LoraConfig, get_peft_model
 from transformers import TrainerCallback
 
 from ragen_trl.critic import ADAPTER_NAME
-from tests.training import KeepGradients, assert_same_tensors, copy_tensors, make_lora, train_logs
+from tests.training import (
+    KeepGradients,
+    assert_same_tensors,
+    copy_model,
+    copy_tensors,
+    make_lora,
+    train_logs,
+)
 
 
 @pytest.mark.parametrize("policy", ["whole", "new adapter", "trained adapter"])
@@ -20,8 +27,7 @@ def test_kl_in_the_reward_lowers_the_critics_targets_by_k1(
     if policy == "new adapter":
         peft_config = make_lora()
     elif policy == "trained adapter":
-        base = type(trained)(trained.config)
-        base.load_state_dict(trained.state_dict())
+        base = copy_model(trained)
         model = get_peft_model(base, LoraConfig(target_modules="all-linear"))
         for name, parameter in model.named_parameters():
             if "lora_B" in name:

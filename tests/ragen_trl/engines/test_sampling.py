@@ -4,7 +4,8 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
-from ragen_trl.engines import SamplingRules, find_foreign_rules
+from ragen_trl.engines import SamplingRules
+from ragen_trl.engines.sampling import find_foreign_rules
 
 PROBABILITIES = torch.tensor([0.5, 0.3, 0.15, 0.05])
 

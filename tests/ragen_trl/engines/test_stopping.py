@@ -34,33 +34,6 @@ def test_find_returns_the_first_closed_answer(stop, tiny_tokenizer):
     assert stop.find([]) == 0
 
 
-class CharacterTokenizer:
-    """Reads every token as one character of the closing tag, over and over."""
-
-    def __len__(self):
-        return 60
-
-    def decode(self, ids):
-        return "".join(CLOSING_TAG[token % len(CLOSING_TAG)] for token in ids)
-
-    def batch_decode(self, rows):
-        return [self.decode(row) for row in rows]
-
-
-def test_cached_engine_finds_a_tag_that_is_spelled_by_character():
-    spelled = [*range(5, 9), *range(9), *range(9)]
-    model, script = make_model(), iter(spelled)
-
-    def say(_head, _inputs, logits):
-        return torch.zeros_like(logits).index_fill(-1, torch.tensor(next(script)), 9.0)
-
-    model.lm_head.register_forward_hook(say)
-    session = make_cached(model, ends=[], stop=AnswerStop(CharacterTokenizer())).start([[5]])
-    (reply,) = session.reply([0], [[]], [20])
-    # From the middle of a tag on, then the first whole one.
-    assert reply.ids == spelled[: 4 + len(CLOSING_TAG)]
-
-
 class SpellingTokenizer:
     """Reads tokens of the random conversations; some of them spell the closing tag."""
 
@@ -76,6 +49,27 @@ class SpellingTokenizer:
 
     def batch_decode(self, rows):
         return [self.decode(row) for row in rows]
+
+
+class CharacterTokenizer(SpellingTokenizer):
+    """Reads every token as one character of the closing tag, over and over."""
+
+    def decode(self, ids):
+        return "".join(CLOSING_TAG[token % len(CLOSING_TAG)] for token in ids)
+
+
+def test_cached_engine_finds_a_tag_that_is_spelled_by_character():
+    spelled = [*range(5, 9), *range(9), *range(9)]
+    model, script = make_model(), iter(spelled)
+
+    def say(_head, _inputs, logits):
+        return torch.zeros_like(logits).index_fill(-1, torch.tensor(next(script)), 9.0)
+
+    model.lm_head.register_forward_hook(say)
+    session = make_cached(model, ends=[], stop=AnswerStop(CharacterTokenizer())).start([[5]])
+    (reply,) = session.reply([0], [[]], [20])
+    # From the middle of a tag on, then the first whole one.
+    assert reply.ids == spelled[: 4 + len(CLOSING_TAG)]
 
 
 def test_both_engines_stop_at_the_same_token():

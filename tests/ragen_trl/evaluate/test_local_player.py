@@ -9,7 +9,7 @@ from ragen_trl.evaluate.local_player import (
     fingerprint_weights,
     load_local_player,
 )
-from tests.training import BANDIT, LAKE, make_lora
+from tests.training import BANDIT, LAKE, copy_model, make_lora
 
 
 def make_jobs(settings, specs=(BANDIT, LAKE), *, samples=2):
@@ -59,8 +59,7 @@ def test_neither_batch_nor_order_changes_an_episode(make_player, quick):
 def test_the_reference_engine_plays_the_same_episodes(start, quick):
     trained, tokenizer = start
     jobs = make_jobs(quick())
-    model = type(trained)(trained.config)
-    model.load_state_dict(trained.state_dict())
+    model = copy_model(trained)
     whole = play(LocalPlayer(model, tokenizer, name="m", settings=quick()), jobs)
     model.config._attn_implementation = "flex_attention"  # the cached engine refuses it
     player = LocalPlayer(model, tokenizer, name="m", settings=quick(), batch_size=4)
@@ -75,8 +74,7 @@ def test_the_reference_engine_plays_the_same_episodes(start, quick):
 
 def test_rules_that_the_cached_engine_does_not_know_are_followed_by_the_reference(start, quick):
     trained, tokenizer = start
-    model = type(trained)(trained.config)
-    model.load_state_dict(trained.state_dict())
+    model = copy_model(trained)
     model.generation_config.suppress_tokens = [7]
     player = LocalPlayer(model, tokenizer, name="m", settings=quick())
     assert player._engine.name == "reference"
@@ -123,8 +121,7 @@ def test_identity_tells_a_model_from_itself_after_training(make_player, start):
     assert identity == make_player().identity()
     assert identity["dtype"] == "float32"
     trained, _ = start
-    model = type(trained)(trained.config)
-    model.load_state_dict(trained.state_dict())
+    model = copy_model(trained)
     assert fingerprint_weights(model) == identity["weights"]
     with torch.no_grad():
         model.model.norm.weight += 1e-6
