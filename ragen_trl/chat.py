@@ -35,6 +35,10 @@ class ChatCodec:
         eos_token_ids: Ids that end a reply.
         chat_template_kwargs: Further arguments of the template.
 
+    Attributes:
+        end_ids: Those, and the special token that the template writes right behind a reply: a base
+            model with a borrowed template does not name it among its own.
+
     Raises:
         ValueError: If there is no chat template, or it does not render each message exactly once.
     """
@@ -52,7 +56,6 @@ class ChatCodec:
                 "instruct model, or set `tokenizer.chat_template`."
             )
         self._tokenizer = tokenizer
-        self._eos_token_ids = frozenset(eos_token_ids)
         self._special_ids = {
             token_id for token_id, token in tokenizer.added_tokens_decoder.items() if token.special
         }
@@ -76,6 +79,8 @@ class ChatCodec:
         before_reply, after_reply = _split_once(conversation, _REPLY)
         _split_once(before_reply, _FIRST)  # refuses a template that forgets old messages
         self._next = self._frame(*_split_once(after_reply, _NEXT))
+        self.end_ids = self._add_template_end(list(eos_token_ids))
+        self._eos_token_ids = frozenset(self.end_ids)
         self._turn_end_ids = self._find_turn_end()
 
     def encode_start(self, message: str) -> list[int]:
@@ -101,6 +106,14 @@ class ChatCodec:
         has_end = bool(reply_ids) and reply_ids[-1] in self._eos_token_ids
         kept = list(reply_ids[:-1] if has_end else reply_ids)
         return str(self._tokenizer.decode(kept, clean_up_tokenization_spaces=False))
+
+    def _add_template_end(self, ids: list[int]) -> list[int]:
+        after_reply = self._next.before.lstrip()
+        found = self._added_token.match(after_reply) if self._special_ids else None
+        if found is None:
+            return ids
+        token_id = int(self._tokenizer.convert_tokens_to_ids(found.group()))
+        return ids if token_id in ids or token_id not in self._special_ids else [*ids, token_id]
 
     def _find_turn_end(self) -> list[int]:
         """Return the ids up to the end-of-turn token that the template writes behind a reply."""

@@ -41,6 +41,7 @@ from ragen_trl.trainer_checks import (
     check_trainer,
     generates_jointly,
     uses_reference_engine,
+    warn_about_template_end,
 )
 from ragen_trl.trajectory import Trajectory
 from ragen_trl.trl_compat import reward_is_the_environments, unwrap_model_for_generation
@@ -97,10 +98,20 @@ class PlayingTrainer(GRPOTrainer):
             eos_token_ids=self.eos_token_ids,
             chat_template_kwargs=self.chat_template_kwargs,
         )
+        self._stop_at_template_end()
         self._stop = AnswerStop(self._tokenizer) if args.stop_at_answer else None
         self._is_reference_engine = uses_reference_engine(self)
         self._limits = TokenLimits(args.max_new_tokens_per_turn, args.max_trajectory_tokens)
         self._iteration = 0
+
+    def _stop_at_template_end(self) -> None:
+        if self._chat.end_ids == self.eos_token_ids:
+            return
+        if self.use_vllm:
+            warn_about_template_end(self._tokenizer, self._chat.end_ids[-1])
+            return
+        self.eos_token_ids = self._chat.end_ids
+        self.generation_kwargs["eos_token_id"] = self.eos_token_ids
 
     def rollout(
         self,

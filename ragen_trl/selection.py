@@ -47,10 +47,15 @@ class Selection(NamedTuple):
     has_critic: bool
 
     def metrics(self) -> dict[str, float]:
-        """Return the filter's metrics by log name."""
+        """Return the filter's metrics by log name; a group with one kept episode is kept."""
+        is_kept = self.is_kept.tolist()
+        kept_groups = {
+            t.group_id for t, keep in zip(self.trajectories, is_kept, strict=True) if keep
+        }
         return {
             "rollout/in_group_reward_std": self.reward_stds.mean().item(),
-            "rollout/kept_group_ratio": self.is_kept.double().mean().item(),
+            "rollout/kept_group_ratio": len(kept_groups) / len(self.scores),
+            "rollout/kept_episode_ratio": sum(is_kept) / len(is_kept),
             "rollout/zero_variance_ratio": self.no_variance.double().mean().item(),
             "rollout/skipped_update": float(not self.rows),
         }

@@ -77,6 +77,15 @@ def check_recorded_logps(batch: Mapping[str, Tensor]) -> None:
         )
 
 
+def warn_about_template_end(tokenizer: Any, token_id: int) -> None:
+    """Say that vLLM, which takes its end tokens from the model, does not stop where a turn ends."""
+    logger.warning(
+        f"The chat template ends turns with {tokenizer.convert_ids_to_tokens(token_id)!r}, which is "
+        "not among the model's end tokens, so replies run on to `max_new_tokens_per_turn`. Pass "
+        f"`generation_kwargs={{'stop_token_ids': [{token_id}]}}`."
+    )
+
+
 def uses_reference_engine(trainer: GRPOTrainer) -> bool:
     """Tell which engine plays; where the cached one cannot, say why and take the reference."""
     args = trainer.args

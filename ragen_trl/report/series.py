@@ -18,7 +18,7 @@ _PANELS = (
     ("update_kl", "KL divergence of the updates on a rollout (nats per token)"),
     ("rollout/response_length", "Tokens per reply"),
     ("rollout/valid_reply_ratio", "Share of valid replies"),
-    ("rollout/kept_group_ratio", "Share of episodes that the filter kept"),
+    ("rollout/kept_group_ratio", "Share of groups that the filter kept"),
     ("rollout/zero_variance_ratio", "Share of groups without variance"),
 )
 _LOW = "success_rate_low"

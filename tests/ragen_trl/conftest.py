@@ -21,7 +21,15 @@ def make_trainer(start, tmp_path):
     """Make trainers that all start from the same weights."""
     trained, tokenizer = start
 
-    def make(env=(BANDIT, LAKE), *, model=None, callbacks=None, peft_config=None, **options):
+    def make(
+        env=(BANDIT, LAKE),
+        *,
+        model=None,
+        callbacks=None,
+        peft_config=None,
+        processing_class=tokenizer,
+        **options,
+    ):
         if model is None:
             model = copy_model(trained)
         defaults = {
@@ -45,7 +53,7 @@ def make_trainer(start, tmp_path):
             model,
             StarPOConfig(**{**defaults, **options}),
             env=list(env) if isinstance(env, tuple) else env,
-            processing_class=tokenizer,
+            processing_class=processing_class,
             callbacks=callbacks,
             peft_config=peft_config,
         )

@@ -190,6 +190,24 @@ def test_encode_next_after_another_eos_still_writes_the_templates_end_of_turn():
     assert codec.decode_reply(reply_ids) == "hello"
 
 
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_template_ends_turns_with_a_token_the_model_does_not_name(name):
+    tokenizer = TOKENIZERS[name]
+    pad, end = tokenizer.convert_tokens_to_ids([PAD, END])
+    codec = ChatCodec(tokenizer, eos_token_ids=[pad])
+    assert codec.end_ids == [pad, end]
+    assert make_codec(tokenizer).end_ids == [end]
+    reply_ids = [*tokenizer("hello", add_special_tokens=False)["input_ids"], end]
+    assert codec.decode_reply(reply_ids) == "hello"
+    assert end not in codec.encode_next("a", reply_ids=reply_ids)[:1]
+
+
+def test_template_that_ends_turns_with_words_adds_no_end():
+    template = "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + ' done ' }}{% endfor %}"
+    codec = make_codec(with_template(template))
+    assert codec.end_ids == [build_bpe().eos_token_id]
+
+
 def test_decode_reply_drops_one_end_of_turn_and_nothing_else():
     tokenizer = TOKENIZERS["tiny"]
     codec = make_codec(tokenizer)

@@ -1,3 +1,4 @@
+import copy
 import json
 import math
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from ragen_trl.engines import CachedEngine, JointEngine, Reply
 from ragen_trl.rollout import RolloutTimer
 from ragen_trl.start_states import GroupStart
 from tests.fakes import ScriptedTextEnv, Step
-from tests.training import BANDIT, assert_same_tensors, train_logs
+from tests.training import BANDIT, assert_same_tensors, copy_model, train_logs
 
 
 def test_evaluate_is_repeatable_and_leaves_training_randomness_alone(make_trainer, tmp_path):
@@ -317,3 +318,19 @@ def test_process_that_is_done_takes_part_in_the_calls_of_the_others(make_trainer
     trajectories = trainer.rollout(seeds=[1, 2], num_generations=2, temperature=1.0)
     assert calls == [(3, 20), (3, 9), (1, 30)]
     assert [t.completion_ids for t in trajectories] == [pull, pull]
+
+
+@pytest.mark.parametrize("engine", ["transformers", "reference"])
+def test_replies_end_where_the_borrowed_template_ends_a_turn(make_trainer, start, engine):
+    model, tokenizer = copy_model(start[0]), copy.deepcopy(start[1])
+    end = tokenizer.eos_token_id
+    # As a base model with a borrowed template: it ends texts, and turns not.
+    tokenizer.eos_token = tokenizer.pad_token
+    model.generation_config.eos_token_id = tokenizer.pad_token_id
+    trainer = make_trainer(model=model, processing_class=tokenizer, rollout_engine=engine)
+    trajectories = trainer.rollout(seeds=range(4), num_generations=4, temperature=1.0)
+    for trajectory in trajectories:
+        for turn in range(len(trajectory.turns)):
+            tokens = zip(trajectory.completion_ids, trajectory.turn_index, strict=True)
+            reply_ids = [token_id for token_id, index in tokens if index == turn]
+            assert reply_ids.index(end) == len(reply_ids) - 1

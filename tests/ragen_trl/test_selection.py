@@ -65,6 +65,7 @@ def test_select_a_quarter_of_eight_groups_keeps_the_two_most_uncertain_whole():
     assert selection.metrics() == {
         "rollout/in_group_reward_std": pytest.approx(statistics.mean(deviations), rel=1e-12),
         "rollout/kept_group_ratio": 0.25,
+        "rollout/kept_episode_ratio": 0.25,
         "rollout/zero_variance_ratio": 0.0,
         "rollout/skipped_update": 0.0,
     }
@@ -129,6 +130,7 @@ def test_select_nothing_but_equal_returns_keeps_a_group_and_trains_on_nothing():
     assert selection.metrics() == {
         "rollout/in_group_reward_std": 0.0,
         "rollout/kept_group_ratio": 0.5,
+        "rollout/kept_episode_ratio": 0.5,
         "rollout/zero_variance_ratio": 1.0,
         "rollout/skipped_update": 1.0,
     }
@@ -261,6 +263,9 @@ def test_within_group_keeps_the_episodes_that_spread_most():
     rollout = make_rollout([0.0, 1.0, 0.4, 0.5], [3.0, 2.0, 2.9, 7.0])
     selection = select(rollout, rollout_filter="within_group", ratio=0.5, estimator="dr_grpo")
     assert selection.is_kept.tolist() == [True, True, False, False, False, True, False, True]
+    metrics = selection.metrics()
+    assert metrics["rollout/kept_group_ratio"] == 1.0
+    assert metrics["rollout/kept_episode_ratio"] == 0.5
     # Compared with each other, the others being gone.
     assert [row.advantages[0] for row in selection.rows] == pytest.approx([-0.5, 0.5, -2.5, 2.5])
 
