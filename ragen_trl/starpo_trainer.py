@@ -447,7 +447,8 @@ class StarPOTrainer(PlayingTrainer):
             len(t.prompt_ids) + len(t.completion_ids) for t in played
         )
         warn_about_dead_groups(self._iteration, metrics["rollout/zero_variance_ratio"])
-        self._write(f"train-{self._iteration:05d}", [(t, selection.record(t)) for t in played])
+        records = selection.records(played)
+        self._write(f"train-{self._iteration:05d}", zip(played, records, strict=True))
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)

@@ -317,3 +317,13 @@ def test_process_that_is_done_takes_part_in_the_calls_of_the_others(make_trainer
     trajectories = trainer.rollout(seeds=[1, 2], num_generations=2, temperature=1.0)
     assert calls == [(3, 20), (3, 9), (1, 30)]
     assert [t.completion_ids for t in trajectories] == [pull, pull]
+
+
+def test_records_that_are_not_written_are_not_made_either(make_trainer, tmp_path):
+    # As in every process but the main one.
+    trainer = make_trainer(log_trajectories=False)
+    records = iter([("unread", {})])
+    trainer._write("train-00000", records)
+    assert list(records) == [("unread", {})]
+    trainer.train()
+    assert not (tmp_path / "run" / "trajectories").exists()
