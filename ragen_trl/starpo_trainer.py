@@ -20,7 +20,7 @@ from ragen_trl.critic_learner import CriticLearner
 from ragen_trl.environments import EnvLike
 from ragen_trl.functional import importance_weights
 from ragen_trl.metrics import peak_memory, rollout_metrics
-from ragen_trl.monitor.callback import take_rollback
+from ragen_trl.monitor.callback import count_rollbacks, resume_after_rollbacks, take_rollback
 from ragen_trl.monitor.rollback import Rollback, base_rates, set_base_rates
 from ragen_trl.playing_trainer import PlayingTrainer
 from ragen_trl.progress import LineProgressCallback
@@ -117,6 +117,7 @@ class StarPOTrainer(PlayingTrainer):
         self._update_sums: Tensor | None = None
         self._update_seconds = 0.0
         self._rates_after_rollback: list[list[float]] = []
+        self._filter_ratio_factor = 1.0
         # Only where transformers put its bar up (`disable_tqdm` is off).
         if self.pop_callback(ProgressCallback) is not None:
             self.add_callback(LineProgressCallback)
@@ -166,7 +167,7 @@ class StarPOTrainer(PlayingTrainer):
             [rollback.learning_rate_factor * rate for rate in base_rates(scheduler)]
             for scheduler in self._schedulers
         ]
-        self.args.rollout_filter_ratio *= rollback.filter_ratio_factor
+        self._scale_filter_ratio(self._filter_ratio_factor * rollback.filter_ratio_factor)
         self._append_metrics(
             {
                 "rollback/from_step": rollback.from_step,
@@ -174,6 +175,11 @@ class StarPOTrainer(PlayingTrainer):
                 "rollback/filter_ratio": self.args.rollout_filter_ratio,
             }
         )
+
+    def _scale_filter_ratio(self, factor: float) -> None:
+        """Let the filter keep what the configuration says, times a factor."""
+        self.args.rollout_filter_ratio *= factor / self._filter_ratio_factor
+        self._filter_ratio_factor = factor
 
     @property
     def _schedulers(self) -> list[Any]:
@@ -461,6 +467,8 @@ class StarPOTrainer(PlayingTrainer):
                 "dealer": self._dealer.state_dict(),
                 "iteration": self._iteration,
                 "batches": self._batch_settings,
+                "rollbacks": count_rollbacks(self.callback_handler.callbacks),
+                "filter_ratio_factor": self._filter_ratio_factor,
             }
             write_state(folder, state)
             if self.critic is not None:
@@ -474,6 +482,10 @@ class StarPOTrainer(PlayingTrainer):
         state = read_state(folder)
         self._dealer.load_state_dict(state["dealer"])
         self._iteration = state["iteration"]
+        # A rollback goes on with what it changed, a resumed run with what the checkpoint's had.
+        if not self._rates_after_rollback:
+            self._scale_filter_ratio(state.get("filter_ratio_factor", 1.0))
+            resume_after_rollbacks(self.callback_handler.callbacks, state.get("rollbacks", 0))
         self._pending.clear()
         self._watched = {}
         # Batches of other settings are of no use; training goes on with a new rollout.
