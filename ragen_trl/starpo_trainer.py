@@ -96,15 +96,9 @@ class StarPOTrainer(PlayingTrainer):
         optimizers: tuple[Any, Any] = (None, None),
     ) -> None:
         super().__init__(
-            model=model,
-            args=args,
-            env=env,
-            eval_env=eval_env,
-            peft_config=peft_config,
-            processing_class=processing_class,
-            callbacks=callbacks,
-            optimizers=optimizers,
-        )
+            model=model, args=args, env=env, eval_env=eval_env, peft_config=peft_config,
+            processing_class=processing_class, callbacks=callbacks, optimizers=optimizers,
+        )  # fmt: skip
         self._dealer = GroupDealer(
             self._pools,
             first_seed=self.args.train_seed,
@@ -168,16 +162,12 @@ class StarPOTrainer(PlayingTrainer):
             for scheduler in self._schedulers
         ]
         self._scale_filter_ratio(self._filter_ratio_factor * rollback.filter_ratio_factor)
-        self._append_metrics(
-            {
-                "rollback/from_step": rollback.from_step,
-                "rollback/to_step": rollback.to_step,
-                "rollback/filter_ratio": self.args.rollout_filter_ratio,
-            }
-        )
+        steps = {"rollback/from_step": rollback.from_step, "rollback/to_step": rollback.to_step}
+        ratio = {"rollback/filter_ratio": self.args.rollout_filter_ratio}
+        self._append_metrics(steps | ratio)
 
     def _scale_filter_ratio(self, factor: float) -> None:
-        """Let the filter keep what the configuration says, times a factor."""
+        # Times what the configuration says.
         self.args.rollout_filter_ratio *= factor / self._filter_ratio_factor
         self._filter_ratio_factor = factor
 
@@ -463,13 +453,10 @@ class StarPOTrainer(PlayingTrainer):
         pending = {"batches": list(self._pending), "watched": self._watched}
         torch.save(pending, folder / self._pending_file)
         if self.args.should_save:
-            state = {
-                "dealer": self._dealer.state_dict(),
-                "iteration": self._iteration,
-                "batches": self._batch_settings,
-                "rollbacks": count_rollbacks(self.callback_handler.callbacks),
-                "filter_ratio_factor": self._filter_ratio_factor,
-            }
+            state = {"dealer": self._dealer.state_dict(), "iteration": self._iteration}
+            state["batches"] = self._batch_settings
+            state["rollbacks"] = count_rollbacks(self.callback_handler.callbacks)
+            state["filter_ratio_factor"] = self._filter_ratio_factor
             write_state(folder, state)
             if self.critic is not None:
                 self.critic.save(folder)
