@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -305,13 +305,14 @@ class PlayingTrainer(GRPOTrainer):
         for name, value in metrics.items():
             self._metrics["train"][name].append(value)
 
-    def _write(self, name: str, rows: Sequence[tuple[Trajectory, dict[str, Any]]]) -> None:
+    def _write(self, name: str, rows: Iterable[tuple[Trajectory, dict[str, Any]]]) -> None:
+        # Rows may be made while they are read: one process alone writes them.
         if not (self.args.log_trajectories and self.accelerator.is_main_process):
             return
         position = {"iteration": self._iteration, "step": self.state.global_step}
         write_trajectories(
             Path(self.args.output_dir) / EPISODES_FOLDER / f"{name}.jsonl",
-            [(trajectory, position | further) for trajectory, further in rows],
+            ((trajectory, position | further) for trajectory, further in rows),
         )
 
 

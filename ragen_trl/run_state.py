@@ -9,18 +9,52 @@ from ragen_trl.starpo_config import StarPOConfig
 STATE_FILE = "starpo_state.json"
 
 # What the batches that wait for their update depend on: how they were dealt, and what they hold.
+# What acts in the update itself (clips, entropy) or in play (turns, lengths of replies) is not here.
 _BATCH_OPTIONS = (
+    "per_device_train_batch_size",
     "gradient_accumulation_steps",
-    "advantage_estimator",
+    "num_iterations",
+    # Log-probabilities
+    "temperature",
+    "old_logps",
     "beta",
+    "use_vllm",
+    "vllm_importance_sampling_correction",
+    "vllm_importance_sampling_mode",
+    "vllm_importance_sampling_clip_min",
+    "vllm_importance_sampling_clip_max",
+    # Rewards and advantages
+    "format_penalty",
     "kl_in_reward_coef",
+    "advantage_estimator",
+    "gamma",
+    "gae_lambda",
+    "turn_gamma",
+    "reward_normalization",
+    "reward_grouping",
+    "turn_rewards",
+    "gigpo_step_weight",
+    "gigpo_divide_by_std",
+    # Which rows there are, and their weights
+    "rollout_filter",
+    "rollout_filter_ratio",
+    "rollout_filter_num_groups",
+    "rollout_filter_top_p",
+    "rollout_filter_percentiles",
+    "rollout_filter_score",
+    "rollout_filter_include_zero",
+    "rollout_loss_scale",
+    "loss_type",
+    "max_trajectory_tokens",
 )
 
 
 def batch_settings(args: StarPOConfig, *, num_processes: int) -> dict[str, Any]:
     """Return the settings that a run must share with a checkpoint to train on its batches."""
     options = {name: getattr(args, name) for name in _BATCH_OPTIONS}
-    return {"num_processes": num_processes, **options}
+    # As a checkpoint gives them back: a tuple comes back as a list.
+    settings: dict[str, Any] = json.loads(json.dumps({"num_processes": num_processes, **options}))
+    return settings
 
 
 def write_state(folder: Path, state: dict[str, Any]) -> None:

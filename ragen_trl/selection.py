@@ -1,7 +1,7 @@
 """From a rollout to the rows that are trained on: the filter, then the estimator."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -60,20 +60,25 @@ class Selection(NamedTuple):
             "rollout/skipped_update": float(not self.rows),
         }
 
-    def record(self, trajectory: Trajectory) -> dict[str, Any]:
-        """Return what a log line says about an episode: filter, score of its group, advantages.
+    def records(self, episodes: Iterable[Trajectory]) -> Iterator[dict[str, Any]]:
+        """Yield what a log line says about each episode: filter, score of its group, advantages.
 
         Advantages per token, those of a critic, are not recorded.
         """
-        rows = [row for row in self.rows if row.trajectory is trajectory]
-        group_ids = sorted({other.group_id for other in self.trajectories})
-        scores = dict(zip(group_ids, self.scores.tolist(), strict=True))
-        kept = zip(self.trajectories, self.is_kept.tolist(), strict=True)
-        return {
-            "is_kept": any(is_kept for other, is_kept in kept if other is trajectory),
-            "group_score": scores.get(trajectory.group_id),
-            "advantages": list(rows[0].advantages) if rows and not self.has_critic else None,
+        # By identity: a refilled rollout may hold episodes that are equal and yet not the same.
+        kept = {
+            id(t) for t, keep in zip(self.trajectories, self.is_kept.tolist(), strict=True) if keep
         }
+        advantages = {id(row.trajectory): row.advantages for row in self.rows}
+        group_ids = sorted({t.group_id for t in self.trajectories})
+        scores = dict(zip(group_ids, self.scores.tolist(), strict=True))
+        for episode in episodes:
+            has_own = id(episode) in advantages and not self.has_critic
+            yield {
+                "is_kept": id(episode) in kept,
+                "group_score": scores.get(episode.group_id),
+                "advantages": list(advantages[id(episode)]) if has_own else None,
+            }
 
 
 def select_trajectories(trajectories: Sequence[Trajectory], args: StarPOConfig) -> Selection:

@@ -20,7 +20,7 @@ from ragen_trl.critic_learner import CriticLearner
 from ragen_trl.environments import EnvLike
 from ragen_trl.functional import importance_weights
 from ragen_trl.metrics import peak_memory, rollout_metrics
-from ragen_trl.monitor.callback import take_rollback
+from ragen_trl.monitor.callback import count_rollbacks, resume_after_rollbacks, take_rollback
 from ragen_trl.monitor.rollback import Rollback, base_rates, set_base_rates
 from ragen_trl.playing_trainer import PlayingTrainer
 from ragen_trl.progress import LineProgressCallback
@@ -96,15 +96,9 @@ class StarPOTrainer(PlayingTrainer):
         optimizers: tuple[Any, Any] = (None, None),
     ) -> None:
         super().__init__(
-            model=model,
-            args=args,
-            env=env,
-            eval_env=eval_env,
-            peft_config=peft_config,
-            processing_class=processing_class,
-            callbacks=callbacks,
-            optimizers=optimizers,
-        )
+            model=model, args=args, env=env, eval_env=eval_env, peft_config=peft_config,
+            processing_class=processing_class, callbacks=callbacks, optimizers=optimizers,
+        )  # fmt: skip
         self._dealer = GroupDealer(
             self._pools,
             first_seed=self.args.train_seed,
@@ -117,6 +111,7 @@ class StarPOTrainer(PlayingTrainer):
         self._update_sums: Tensor | None = None
         self._update_seconds = 0.0
         self._rates_after_rollback: list[list[float]] = []
+        self._filter_ratio_factor = 1.0
         # Only where transformers put its bar up (`disable_tqdm` is off).
         if self.pop_callback(ProgressCallback) is not None:
             self.add_callback(LineProgressCallback)
@@ -166,14 +161,15 @@ class StarPOTrainer(PlayingTrainer):
             [rollback.learning_rate_factor * rate for rate in base_rates(scheduler)]
             for scheduler in self._schedulers
         ]
-        self.args.rollout_filter_ratio *= rollback.filter_ratio_factor
-        self._append_metrics(
-            {
-                "rollback/from_step": rollback.from_step,
-                "rollback/to_step": rollback.to_step,
-                "rollback/filter_ratio": self.args.rollout_filter_ratio,
-            }
-        )
+        self._scale_filter_ratio(self._filter_ratio_factor * rollback.filter_ratio_factor)
+        steps = {"rollback/from_step": rollback.from_step, "rollback/to_step": rollback.to_step}
+        ratio = {"rollback/filter_ratio": self.args.rollout_filter_ratio}
+        self._append_metrics(steps | ratio)
+
+    def _scale_filter_ratio(self, factor: float) -> None:
+        # Times what the configuration says.
+        self.args.rollout_filter_ratio *= factor / self._filter_ratio_factor
+        self._filter_ratio_factor = factor
 
     @property
     def _schedulers(self) -> list[Any]:
@@ -447,7 +443,8 @@ class StarPOTrainer(PlayingTrainer):
             len(t.prompt_ids) + len(t.completion_ids) for t in played
         )
         warn_about_dead_groups(self._iteration, metrics["rollout/zero_variance_ratio"])
-        self._write(f"train-{self._iteration:05d}", [(t, selection.record(t)) for t in played])
+        records = selection.records(played)
+        self._write(f"train-{self._iteration:05d}", zip(played, records, strict=True))
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
@@ -456,11 +453,10 @@ class StarPOTrainer(PlayingTrainer):
         pending = {"batches": list(self._pending), "watched": self._watched}
         torch.save(pending, folder / self._pending_file)
         if self.args.should_save:
-            state = {
-                "dealer": self._dealer.state_dict(),
-                "iteration": self._iteration,
-                "batches": self._batch_settings,
-            }
+            state = {"dealer": self._dealer.state_dict(), "iteration": self._iteration}
+            state["batches"] = self._batch_settings
+            state["rollbacks"] = count_rollbacks(self.callback_handler.callbacks)
+            state["filter_ratio_factor"] = self._filter_ratio_factor
             write_state(folder, state)
             if self.critic is not None:
                 self.critic.save(folder)
@@ -473,6 +469,10 @@ class StarPOTrainer(PlayingTrainer):
         state = read_state(folder)
         self._dealer.load_state_dict(state["dealer"])
         self._iteration = state["iteration"]
+        # A rollback goes on with what it changed, a resumed run with what the checkpoint's had.
+        if not self._rates_after_rollback:
+            self._scale_filter_ratio(state.get("filter_ratio_factor", 1.0))
+            resume_after_rollbacks(self.callback_handler.callbacks, state.get("rollbacks", 0))
         self._pending.clear()
         self._watched = {}
         # Batches of other settings are of no use; training goes on with a new rollout.

@@ -53,7 +53,7 @@ class EchoTrapCallback(TrainerCallback):  # type: ignore[misc]  # transformers i
         filter_ratio_factor (`float`, *optional*, defaults to 1.0):
             Factor of `rollout_filter_ratio` at each rollback, in `(0, 1]`.
         max_rollbacks (`int`, *optional*, defaults to 2):
-            Rollbacks per call of `train`.
+            Rollbacks per run, those before a checkpoint that it is resumed from included.
 
     Raises:
         ValueError: If an argument is out of its range; at the start of training, if the run's
@@ -102,7 +102,7 @@ class EchoTrapCallback(TrainerCallback):  # type: ignore[misc]  # transformers i
         self.learning_rate_factor = learning_rate_factor
         self.filter_ratio_factor = filter_ratio_factor
         self.max_rollbacks = max_rollbacks
-        self.num_rollbacks = 0
+        self.num_rollbacks = self._num_before = 0
         self._watch = CollapseWatch(self.signals)
         self._checkpoints: HealthyCheckpoints | None = None
         self._rollback: Rollback | None = None
@@ -113,6 +113,10 @@ class EchoTrapCallback(TrainerCallback):  # type: ignore[misc]  # transformers i
         rollback, self._rollback = self._rollback, None
         self._is_rolling_back = rollback is not None
         return rollback
+
+    def resume_after(self, num_rollbacks: int) -> None:
+        """Let the next call of `train` go on from a checkpoint that was saved after rollbacks."""
+        self._num_before = num_rollbacks
 
     def on_train_begin(
         self,
@@ -173,7 +177,7 @@ class EchoTrapCallback(TrainerCallback):  # type: ignore[misc]  # transformers i
         self._is_training = False
 
     def _start(self, output_dir: Path, state: TrainerState) -> None:
-        self.num_rollbacks = 0
+        self.num_rollbacks, self._num_before = self._num_before, 0
         if self.on_collapse == "rollback":
             self._checkpoints = HealthyCheckpoints(output_dir, state.global_step)
         if state.global_step == 0 and state.is_world_process_zero:
@@ -213,6 +217,18 @@ def take_rollback(callbacks: Sequence[TrainerCallback]) -> Rollback | None:
             if rollback is not None:
                 return rollback
     return None
+
+
+def count_rollbacks(callbacks: Sequence[TrainerCallback]) -> int:
+    """Return how often a trainer's callbacks have taken the run back."""
+    return sum(c.num_rollbacks for c in callbacks if isinstance(c, EchoTrapCallback))
+
+
+def resume_after_rollbacks(callbacks: Sequence[TrainerCallback], num_rollbacks: int) -> None:
+    """Tell the callbacks of a resumed run how often it was taken back before."""
+    for callback in callbacks:
+        if isinstance(callback, EchoTrapCallback):
+            callback.resume_after(num_rollbacks)
 
 
 def _check_logging(args: StarPOConfig) -> None:

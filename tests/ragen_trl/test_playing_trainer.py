@@ -334,3 +334,13 @@ def test_replies_end_where_the_borrowed_template_ends_a_turn(make_trainer, start
             tokens = zip(trajectory.completion_ids, trajectory.turn_index, strict=True)
             reply_ids = [token_id for token_id, index in tokens if index == turn]
             assert reply_ids.index(end) == len(reply_ids) - 1
+
+
+def test_records_that_are_not_written_are_not_made_either(make_trainer, tmp_path):
+    # As in every process but the main one.
+    trainer = make_trainer(log_trajectories=False)
+    records = iter([("unread", {})])
+    trainer._write("train-00000", records)
+    assert list(records) == [("unread", {})]
+    trainer.train()
+    assert not (tmp_path / "run" / "trajectories").exists()

@@ -29,16 +29,47 @@ def test_state_of_an_older_version_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
+        {"per_device_train_batch_size": 2},
         {"gradient_accumulation_steps": 2},
-        {"advantage_estimator": "bi_level_gae"},
+        {"num_iterations": 2},
+        {"temperature": 0.7},
+        {"old_logps": "rollout"},
         {"beta": 0.1},
+        {"use_vllm": True},
+        {"vllm_importance_sampling_correction": False},
+        {"vllm_importance_sampling_mode": "token_mask"},
+        {"vllm_importance_sampling_clip_min": 0.1},
+        {"vllm_importance_sampling_clip_max": 2.0},
+        {"format_penalty": -0.2},
         {"kl_in_reward_coef": 0.1},
+        {"advantage_estimator": "bi_level_gae"},
+        {"gamma": 0.9},
+        {"gae_lambda": 0.9},
+        {"advantage_estimator": "gigpo", "turn_gamma": 0.9},
+        {"advantage_estimator": "gigpo", "gigpo_step_weight": 0.5},
+        {"advantage_estimator": "gigpo", "gigpo_divide_by_std": False},
+        {"advantage_estimator": "grpo", "reward_normalization": "mean"},
+        {"reward_normalization": "mean", "reward_grouping": "batch"},
+        {"turn_rewards": True},
+        {"rollout_filter": "none"},
+        {"rollout_filter_ratio": 0.5},
+        {"rollout_filter_num_groups": 3},
+        {"rollout_filter": "top_p", "rollout_filter_top_p": "softmax"},
+        {"rollout_filter": "percentile_range", "rollout_filter_percentiles": [0.0, 0.5]},
+        {"rollout_filter_score": "reward_sum"},
+        {"rollout_filter_include_zero": False},
+        {"rollout_loss_scale": "sqrt"},
+        {"loss_type": "dr_grpo"},
+        {"max_trajectory_tokens": 1000},
     ],
 )
 def test_settings_of_batches_differ_where_batches_would(change, tmp_path):
     options = {"output_dir": str(tmp_path), "report_to": "none"}
+    # The last one is compared; those before it only make it one that is allowed.
+    *needed, _ = change.items()
+    options |= dict(needed)
     settings = batch_settings(StarPOConfig(**options), num_processes=1)
     assert json.loads(json.dumps(settings)) == settings
     assert settings == batch_settings(StarPOConfig(**options, max_steps=7), num_processes=1)
     assert settings != batch_settings(StarPOConfig(**options), num_processes=2)
-    assert settings != batch_settings(StarPOConfig(**options, **change), num_processes=1)
+    assert settings != batch_settings(StarPOConfig(**options | change), num_processes=1)

@@ -362,7 +362,7 @@ def test_record_says_what_was_kept_and_with_which_advantages():
     rollout = make_rollout([0.0, 1.0], [0.0, 0.1])
     selection = select(rollout, estimator="dr_grpo", ratio=0.5)
     high, low = (pytest.approx(spread / math.sqrt(2)) for spread in (1.0, 0.1))
-    assert [selection.record(t) for t in rollout] == [
+    assert list(selection.records(rollout)) == [
         {"is_kept": True, "group_score": high, "advantages": [-0.5]},
         {"is_kept": True, "group_score": high, "advantages": [0.5]},
         {"is_kept": False, "group_score": low, "advantages": None},
@@ -371,7 +371,28 @@ def test_record_says_what_was_kept_and_with_which_advantages():
     # Played, but not among those that were selected from; equal to one of them, but another.
     stranger = replace(rollout[0], group_id=9)
     expected = {"is_kept": False, "group_score": None, "advantages": None}
-    assert selection.record(stranger) == expected
+    assert list(selection.records([stranger])) == [expected]
     critic = select(rollout, estimator="gae", ratio=0.5)
     expected = {"is_kept": True, "group_score": high, "advantages": None}
-    assert critic.record(rollout[0]) == expected
+    assert list(critic.records(rollout[:1])) == [expected]
+
+
+def test_records_go_through_the_rollout_as_often_for_many_episodes_as_for_one():
+    class CountPasses(list):
+        passes = 0
+
+        def __iter__(self):
+            CountPasses.passes += 1
+            return super().__iter__()
+
+    rollout = make_rollout(*random_groups(4, 8))
+    selection = select(rollout)
+    selection = selection._replace(
+        trajectories=CountPasses(rollout), rows=CountPasses(selection.rows)
+    )
+    passes = []
+    for count in (1, 32):
+        CountPasses.passes = 0
+        assert len(list(selection.records(rollout[:count]))) == count
+        passes.append(CountPasses.passes)
+    assert passes == [3, 3]

@@ -392,7 +392,16 @@ def test_resumed_training_equals_uninterrupted_training(
 
 
 @pytest.mark.parametrize(
-    "change", [{"gradient_accumulation_steps": 2}, {"beta": 0.1}, {"max_steps": 5}], ids=str
+    "change",
+    [
+        {"gradient_accumulation_steps": 2},
+        {"beta": 0.1},
+        {"temperature": 0.7},
+        {"old_logps": "rollout"},
+        {"num_iterations": 2},
+        {"max_steps": 5},
+    ],
+    ids=str,
 )
 def test_batches_of_other_settings_are_not_trained_on(make_trainer, saved_start, tmp_path, change):
     options = {"save_strategy": "steps", "save_steps": 1, "num_iterations": 4}

@@ -290,6 +290,36 @@ def test_resumed_run_remembers_what_its_signals_saw(run, make_trainer, tmp_path)
     assert [(e["step"], e["since"]) for e in read_events(tmp_path / "run")] == [(5, 2)]
 
 
+def test_resumed_run_keeps_the_filter_ratio_and_the_number_of_rollbacks(
+    run, make_trainer, tmp_path
+):
+    def echo_trap(first):
+        return EchoTrapCallback(
+            on_collapse="rollback",
+            signals=[from_update(first)],
+            filter_ratio_factor=0.5,
+            max_rollbacks=1,
+        )
+
+    # Back from update 3 to checkpoint 2, and stopped at 3, where it is saved.
+    before, _, events = run(echo_trap(3), rollout_filter_ratio=1.0)
+    assert [event["action"] for event in events] == ["rollback", "stop"]
+    assert before.args.rollout_filter_ratio == 0.5
+    callback = echo_trap(99)
+    again = make_trainer(
+        env=BANDIT,
+        callbacks=[callback],
+        rollout_filter_ratio=1.0,
+        save_strategy="steps",
+        save_steps=1,
+        max_steps=4,
+        max_turns=1,
+    )
+    again.train(resume_from_checkpoint=str(tmp_path / "run/checkpoint-3"))
+    assert again.args.rollout_filter_ratio == 0.5
+    assert callback.num_rollbacks == 1
+
+
 def test_events_of_an_earlier_run_in_the_folder_are_not_this_ones(run, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run/collapse.jsonl").write_text('{"signal": "old"}\n')
