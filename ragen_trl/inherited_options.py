@@ -4,7 +4,8 @@ from typing import Any
 
 from trl import GRPOConfig
 
-# Options of GRPOConfig without a meaning here: the value that leaves them off, and what to use.
+# Options of GRPOConfig, and of TrainingArguments below it, that cannot be meant here: the value that
+# leaves them off, and what to use.
 REFUSED_OPTIONS: dict[str, tuple[Any, str]] = {
     "reward_weights": (None, "The reward is the environment's; scale it there."),
     "multi_objective_aggregation": ("sum_then_normalize", "There is one reward."),
@@ -33,6 +34,15 @@ REFUSED_OPTIONS: dict[str, tuple[Any, str]] = {
         "There is no dataset; start states come in the order of their seeds.",
     ),
     "ds3_gather_for_generation": (True, "Generation needs the whole model."),
+    "neftune_noise_alpha": (
+        None,
+        "Noise in the training pass alone gives probabilities that nothing was sampled with.",
+    ),
+    "label_smoothing_factor": (0.0, "There are no labels; `entropy_coef` keeps replies diverse."),
+    "train_sampling_strategy": (
+        "random",
+        "There is no dataset; start states come in the order of their seeds.",
+    ),
 }
 
 # Options that act only together with a value of the first one that StarPO does not have.
@@ -58,6 +68,8 @@ _COMPANIONS = {
         "log_completions_hub_repo",
     ),
     "use_transformers_continuous_batching": ("transformers_continuous_batching_config",),
+    "use_liger_kernel": ("liger_kernel_config",),
+    "train_sampling_strategy": ("length_column_name",),
 }
 REFUSED_OPTIONS |= {
     name: (

@@ -1,6 +1,7 @@
 import dataclasses
 
 import pytest
+import torch
 from transformers import TrainingArguments
 from trl import GRPOConfig
 
@@ -56,6 +57,124 @@ WORKING_OPTIONS = {
     "vllm_importance_sampling_clip_min",
     "vllm_importance_sampling_cap",
 }
+# The same for TrainingArguments.
+WORKING_ARGUMENTS = {
+    # optimizer and schedule
+    "adam_beta1",
+    "adam_beta2",
+    "adam_epsilon",
+    "gradient_accumulation_steps",
+    "learning_rate",
+    "lr_scheduler_kwargs",
+    "lr_scheduler_type",
+    "max_grad_norm",
+    "max_steps",
+    "optim",
+    "optim_args",
+    "optim_target_modules",
+    "per_device_train_batch_size",
+    "warmup_steps",
+    "weight_decay",
+    # device and precision
+    "accelerator_config",
+    "activation_checkpointing",
+    "activation_checkpointing_kwargs",
+    "bf16",
+    "ddp_backend",
+    "ddp_broadcast_buffers",
+    "ddp_bucket_cap_mb",
+    "ddp_find_unused_parameters",
+    "ddp_static_graph",
+    "ddp_timeout",
+    "debug",
+    "deepspeed",  # in one process; see check_trainer
+    "fp16",
+    "fsdp",
+    "fsdp_config",
+    "full_determinism",
+    "gradient_checkpointing",
+    "gradient_checkpointing_kwargs",
+    "local_rank",
+    "parallelism_config",
+    "seed",
+    "tf32",
+    "torch_compile",
+    "torch_compile_backend",
+    "torch_compile_mode",
+    "torch_empty_cache_steps",
+    "use_cpu",
+    # evaluation
+    "eval_delay",
+    "eval_on_start",
+    "eval_steps",
+    "eval_strategy",
+    "greater_is_better",
+    "load_best_model_at_end",
+    "metric_for_best_model",
+    "per_device_eval_batch_size",
+    # logs and checkpoints
+    "disable_tqdm",
+    "enable_jit_checkpoint",
+    "hub_always_push",
+    "hub_model_id",
+    "hub_private_repo",
+    "hub_revision",
+    "hub_strategy",
+    "hub_token",
+    "log_level",
+    "log_level_replica",
+    "log_on_each_node",
+    "logging_first_step",
+    "logging_nan_inf_filter",
+    "logging_steps",
+    "logging_strategy",
+    "output_dir",
+    "project",
+    "push_to_hub",
+    "report_to",
+    "restore_callback_states_from_checkpoint",
+    "run_name",
+    "save_on_each_node",
+    "save_only_model",
+    "save_steps",
+    "save_strategy",
+    "save_total_limit",
+    "skip_memory_metrics",
+    "trackio_bucket_id",
+    "trackio_space_id",
+    "trackio_static_space_id",
+}
+# Arguments about a dataset, its labels or its metrics, and those that only scripts read: none of
+# them changes what is trained. With the values to try.
+ARGUMENTS_WITHOUT_EFFECT = {
+    "average_tokens_across_devices": False,
+    "batch_eval_metrics": True,
+    "bf16_full_eval": True,
+    "data_seed": 5,
+    "dataloader_drop_last": True,
+    "dataloader_in_order": False,
+    "dataloader_multiprocessing_context": "spawn",
+    "dataloader_num_workers": 2,
+    "dataloader_persistent_workers": True,
+    "dataloader_pin_memory": False,
+    "dataloader_prefetch_factor": 3,
+    "do_eval": True,
+    "do_predict": True,
+    "do_train": True,
+    "eval_accumulation_steps": 2,
+    "eval_do_concat_batches": False,
+    "eval_use_gather_object": True,
+    "fp16_full_eval": True,
+    "ignore_data_skip": True,
+    "include_for_metrics": ["loss"],
+    "include_num_input_tokens_seen": "all",
+    "label_names": ["answers"],
+    "num_train_epochs": 7,
+    "prediction_loss_only": True,
+    "remove_unused_columns": True,
+    "resume_from_checkpoint": "somewhere",
+    "use_cache": True,
+}
 # Filled in from other fields, and refused where they are given; see test_starpo_config.
 DERIVED_OPTIONS = {"max_completion_length", "generation_batch_size", "steps_per_generation"}
 # An old name; TRL carries its value over to an option that is refused.
@@ -94,6 +213,11 @@ OTHER_VALUES = {
     "num_completions_to_print": 3,
     "log_unique_prompts": True,
     "log_completions_hub_repo": "me/them",
+    "neftune_noise_alpha": 5.0,
+    "label_smoothing_factor": 0.1,
+    "train_sampling_strategy": "group_by_length",
+    "length_column_name": "size",
+    "liger_kernel_config": {"rope": True},
     "transformers_continuous_batching_config": {"max_batch_tokens": 9},
 }
 
@@ -116,6 +240,25 @@ def test_every_option_of_grpo_is_either_known_to_work_or_refused():
     assert WORKING_OPTIONS | DERIVED_OPTIONS | set(ALIASES) <= options
     assert set(REFUSED_OPTIONS) <= names(StarPOConfig)
     assert not WORKING_OPTIONS & set(REFUSED_OPTIONS)
+
+
+def test_every_training_argument_works_is_refused_or_has_no_effect_on_training():
+    arguments = names(TrainingArguments)
+    verdicts = [WORKING_ARGUMENTS, set(ARGUMENTS_WITHOUT_EFFECT), set(REFUSED_OPTIONS) & arguments]
+    assert sorted(name for names_of in verdicts for name in names_of) == sorted(arguments)
+
+
+def test_arguments_without_effect_train_the_same_weights(make_trainer):
+    trained = []
+    half = {"fp16_full_eval": True}  # not both at once
+    without_half = {k: v for k, v in ARGUMENTS_WITHOUT_EFFECT.items() if k not in half}
+    for options in ({}, without_half, half, {"seed": 43}):
+        trainer = make_trainer(max_steps=2, use_cpu=True, **options)
+        trainer.train()
+        trained.append(torch.cat([p.detach().flatten() for p in trainer.model.parameters()]))
+    plain, *others, control = trained
+    assert all(torch.equal(plain, other) for other in others)
+    assert not torch.equal(plain, control)
 
 
 def test_every_refused_option_has_a_value_to_try():
