@@ -5,10 +5,12 @@ import numpy as np
 import pytest
 
 import ragen_envs
+from ragen_envs.vector import BanditVectorEnv
 
 IDS = ("ragen/Bandit-v0", "ragen/FrozenLake-v0", "ragen/Sokoban-v0")
+HUGE = 10**400
 ODD = [
-    None, True, -1, 0, 1.5, 10**400, float("nan"), float("-inf"), 1j, "", "x", "0.5", "nul\0l\n#",
+    None, True, -1, 0, 1.5, HUGE, float("nan"), float("-inf"), 1j, "", "x", "0.5", "nul\0l\n#",
     b"", b"ab", [], [1], ["x"], [None, None], (-1, 2.5), {}, {"x": 1}, {1, 2}, object(), type,
     np.uint64(1), np.float32("nan"), np.bool_(True), np.array([1, 2]), np.array([[1, 2], [3, 4]]),
 ]  # fmt: skip
@@ -62,6 +64,27 @@ def test_integers_of_numpy_are_actions(env_id, kind):
     env.reset(seed=0)
     twin.reset(seed=0)
     assert env.step(kind(1)) == twin.step(1)
+
+
+@pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:20])
+def test_odd_arguments_of_vector_environments_are_named(value):
+    for name in ("num_envs", "max_episode_steps", "autoreset_mode"):
+        if name == "num_envs" and value is HUGE:
+            continue  # how many are too many is a matter of memory
+        assert_named(lambda name=name: BanditVectorEnv(**{name: value}), name)
+    envs = BanditVectorEnv(2)
+    assert_named(lambda: envs.reset(seed=value), "seed")
+    assert_named(lambda: envs.reset(options=value), "options")
+    assert_named(lambda: envs.reset(options={"reset_mask": value}), "options['reset_mask']")
+    envs.reset(seed=0)
+    assert_named(lambda: envs.step(value), "actions")
+
+
+def test_lists_of_unequal_lengths_are_no_actions():
+    envs = BanditVectorEnv(2)
+    envs.reset(seed=0)
+    with pytest.raises(gym.error.InvalidAction, match="`actions` must hold one index"):
+        envs.step([[0], [0, 1]])
 
 
 def test_bytes_are_no_size():
