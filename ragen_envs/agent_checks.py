@@ -24,7 +24,7 @@ def check_limit(argument: str, value: int) -> int:
 
 def check_penalty(penalty: float, argument: str = "format_penalty") -> float:
     """Return `penalty` if it is finite and at most 0; `argument` is its name in the message."""
-    if not isinstance(penalty, Real):
+    if isinstance(penalty, bool) or not isinstance(penalty, Real):
         raise TypeError(
             f"`{argument}` must be a number, got {penalty!r}. Pass a float such as -0.1."
         )

@@ -1,12 +1,12 @@
 """Two named arms, one pull: the smallest task with a risky better choice."""
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
+from ragen_envs.argument_checks import check_number
 from ragen_envs.rendering import Picture, draw_board
 from ragen_envs.text_env import TextEnv, Transition
 from ragen_envs.text_space import SharedText
@@ -98,14 +98,12 @@ class BanditEnv(TextEnv):
                 "`low_arm_name` and `high_arm_name` must differ by more than case, got "
                 f"{low_arm_name!r} and {high_arm_name!r}."
             )
-        _check_reward("low_arm_reward", low_arm_reward)
-        _check_reward("high_arm_reward", high_arm_reward)
-        if not 0 <= high_arm_probability <= 1:
-            raise ValueError(
-                f"`high_arm_probability` must be in [0, 1], got {high_arm_probability!r}."
-            )
-        low_arm = Arm(low_arm_name, float(low_arm_reward), 1.0)
-        self.high_arm = Arm(high_arm_name, float(high_arm_reward), float(high_arm_probability))
+        low_arm = Arm(low_arm_name, check_number("low_arm_reward", low_arm_reward), 1.0)
+        self.high_arm = Arm(
+            high_arm_name,
+            check_number("high_arm_reward", high_arm_reward),
+            check_number("high_arm_probability", high_arm_probability, minimum=0, maximum=1),
+        )
         # Alphabetical, so that nothing known before the first reset tells the better arm.
         first, second = sorted((low_arm, self.high_arm), key=lambda arm: arm.name.casefold())
         self._set_order(first, second)
@@ -176,8 +174,3 @@ def _check_name(argument: str, name: str) -> None:
         raise ValueError(
             f"`{argument}` must be one line of visible text without spaces around it, got {name!r}."
         )
-
-
-def _check_reward(argument: str, reward: float) -> None:
-    if not math.isfinite(reward):
-        raise ValueError(f"`{argument}` must be finite, got {reward!r}.")

@@ -5,6 +5,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from ragen_envs.argument_checks import is_whole_number, show
+
 Cell = tuple[int, int]
 ObservationFormat = Literal["grid", "coordinates", "grid_coordinates"]
 
@@ -17,10 +19,11 @@ def check_size(size: Sequence[int], *, minimum: int) -> tuple[int, int]:
     Raises:
         ValueError: If it is anything else.
     """
-    is_pair = isinstance(size, Sequence | np.ndarray) and len(size) == 2
-    if not (is_pair and all(isinstance(n, int | np.integer) and n >= minimum for n in size)):
+    is_list = isinstance(size, Sequence | np.ndarray) and not isinstance(size, str | bytes)
+    is_pair = is_list and np.shape(size) == (2,)
+    if not (is_pair and all(is_whole_number(n) and n >= minimum for n in size)):
         raise ValueError(
-            f"`size` must be (rows, columns) with both at least {minimum}, got {size!r}."
+            f"`size` must be (rows, columns) with both at least {minimum}, got {show(size)}."
         )
     return int(size[0]), int(size[1])
 
@@ -32,7 +35,7 @@ def check_observation_format(observation_format: str) -> ObservationFormat:
         ValueError: Otherwise.
     """
     for known in get_args(ObservationFormat):
-        if observation_format == known:
+        if isinstance(observation_format, str) and observation_format == known:
             return known  # type: ignore[no-any-return]  # get_args is untyped
     raise ValueError(
         f"`observation_format` must be one of {get_args(ObservationFormat)}, got {observation_format!r}."

@@ -1,6 +1,5 @@
 """The shell that every environment of this package shares: seeds, spaces, info and API order."""
 
-import operator
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -10,6 +9,13 @@ from gymnasium import spaces
 from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.utils import seeding
 
+from ragen_envs.argument_checks import (
+    check_options,
+    check_seed,
+    check_whole_number,
+    is_whole_number,
+    show,
+)
 from ragen_envs.rendering import Picture
 
 DYNAMICS_SEED = "dynamics_seed"
@@ -57,10 +63,10 @@ class TextEnv(gym.Env[str, int]):
     _dynamics_seed: int | None = None
 
     def __init__(self, *, render_mode: str | None = None) -> None:
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+        modes = self.metadata["render_modes"]
+        if render_mode is not None and not (isinstance(render_mode, str) and render_mode in modes):
             raise ValueError(
-                f"`render_mode` must be one of {self.metadata['render_modes']} or None, "
-                f"got {render_mode!r}."
+                f"`render_mode` must be one of {modes} or None, got {show(render_mode)}."
             )
         self.render_mode = render_mode
         self.has_state = False
@@ -89,11 +95,12 @@ class TextEnv(gym.Env[str, int]):
         """Draw a start state; see the class docstring for `seed` and `options`.
 
         Raises:
-            TypeError: If a value in `options` has the wrong type.
-            ValueError: If `options` holds a key that this environment does not know or a value that
+            TypeError: If `seed`, `options` or a value in it has the wrong type.
+            ValueError: If `seed` is negative, or `options` holds a key that this environment does not know or a value that
                 it cannot use, or no start state with the asked properties can be made.
         """
-        checked = self._read_options(options or {})
+        seed = check_seed(seed)
+        checked = self._read_options(check_options(options))
         super().reset(seed=seed)
         if seed is not None:
             self._dynamics_seed = None
@@ -116,9 +123,9 @@ class TextEnv(gym.Env[str, int]):
             )
         # `Discrete.contains` takes as long as a whole step; the usual case does without it.
         is_index = type(action) is int and 0 <= action < len(self.action_names)
-        if not is_index and not self.action_space.contains(action):
+        if not is_index and not _is_index(action, len(self.action_names)):
             raise InvalidAction(
-                f"`action` must be an integer in [0, {len(self.action_names)}), got {action!r}. "
+                f"`action` must be an integer in [0, {len(self.action_names)}), got {show(action)}. "
                 f"The names by index are {self.action_names}."
             )
         transition = self._advance(int(action))
@@ -205,12 +212,11 @@ def check_dynamics_seed(seed: Any) -> int:
         TypeError: If it is no integer.
         ValueError: If it is negative.
     """
-    try:
-        checked = operator.index(seed)
-    except TypeError:
-        raise TypeError(
-            f"`options[{DYNAMICS_SEED!r}]` must be an integer or None, got {seed!r}."
-        ) from None
-    if checked < 0:
-        raise ValueError(f"`options[{DYNAMICS_SEED!r}]` must be at least 0, got {seed!r}.")
-    return checked
+    return check_whole_number(f"options[{DYNAMICS_SEED!r}]", seed)
+
+
+def _is_index(action: Any, num_actions: int) -> bool:
+    if isinstance(action, np.ndarray) and action.shape == ():
+        action = action[()]
+    # All integers of numpy, of which `Discrete.contains` leaves out `uint64`; no bools.
+    return is_whole_number(action) and 0 <= action < num_actions

@@ -5,6 +5,8 @@ from typing import Any
 
 from gymnasium import spaces
 
+from ragen_envs.agent_checks import check_flag
+from ragen_envs.argument_checks import check_number
 from ragen_envs.frozen_lake.desc import Desc, parse_desc
 from ragen_envs.frozen_lake.dynamics import (
     ACTION_NAMES,
@@ -155,16 +157,16 @@ class FrozenLakeEnv(TextEnv):
         render_mode: str | None = None,
     ) -> None:
         super().__init__(render_mode=render_mode)
-        if not isinstance(is_slippery, bool):
-            raise TypeError(f"`is_slippery` must be True or False, got {is_slippery!r}.")
         self.fixed_layout = None if desc is None else parse_desc(desc)
         if self.fixed_layout is None:
             self.size = check_size(size, minimum=MIN_SIZE)
         else:
             self.size = self.fixed_layout.size
-        self.frozen_probability = _check_probability("frozen_probability", frozen_probability)
-        self.is_slippery = bool(is_slippery)
-        success_rate = _check_probability("success_rate", success_rate)
+        self.frozen_probability = check_number(
+            "frozen_probability", frozen_probability, minimum=0, maximum=1
+        )
+        self.is_slippery = check_flag("is_slippery", is_slippery)
+        success_rate = check_number("success_rate", success_rate, minimum=0, maximum=1)
         self.success_rate = success_rate if self.is_slippery else 1.0
         self._symbols = resolve_symbols(symbols, VOCABULARIES)
         self._format = check_observation_format(observation_format)
@@ -246,12 +248,6 @@ def lay_out_kinds(layout: Layout) -> list[list[str]]:
     for row, column in (layout.goal, *layout.other_goals):
         kinds[row][column] = "goal"
     return kinds
-
-
-def _check_probability(argument: str, probability: float) -> float:
-    if not 0 <= probability <= 1:
-        raise ValueError(f"`{argument}` must be in [0, 1], got {probability!r}.")
-    return float(probability)
 
 
 def _describe(

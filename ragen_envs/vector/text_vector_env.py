@@ -1,8 +1,7 @@
 """The shell that the native vector environments share: seeds, resets, limits and infos."""
 
-import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, SupportsIndex
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -11,6 +10,7 @@ from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from ragen_envs.argument_checks import check_options, check_seed, check_whole_number, show
 from ragen_envs.registration import MAX_EPISODE_STEPS
 from ragen_envs.text_env import DYNAMICS_SEED, TextEnv
 from ragen_envs.vector.boards import Texts
@@ -67,7 +67,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
     ) -> None:
         # For the use of this one alone: it reads options, and lends its methods to each in turn.
         self._single = single = self.single_class(**arguments)
-        num_envs = self.num_envs = _check_num_envs(num_envs)
+        num_envs = self.num_envs = check_whole_number("num_envs", num_envs, minimum=1)
         self._max_episode_steps = _check_limit(max_episode_steps)
         self.autoreset_mode = _check_mode(autoreset_mode)
         self.metadata = {**single.metadata, "autoreset_mode": self.autoreset_mode}
@@ -100,11 +100,11 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
         Raises:
             ValueError: If `seed` or `reset_mask` has another length, nothing is to be reset, or for
                 the reasons for which the single environment raises it.
-            TypeError: If a seed is no integer or `reset_mask` no array of bools.
+            TypeError: If a seed is no integer, `options` no dict or `reset_mask` no array of bools.
             ResetNeeded: If the first reset leaves some environments out.
         """
         seeds = self._list_seeds(seed)
-        own_options = dict(options or {})
+        own_options = check_options(options)
         mask = own_options.pop(RESET_MASK, None)
         indices = self._all if mask is None else np.flatnonzero(self._check_mask(mask))
         checked = self._single._read_options(own_options)
@@ -249,8 +249,10 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
     def _list_seeds(self, seed: Any) -> Sequence[int | None]:
         if seed is None:
             return [None] * self.num_envs
-        if np.ndim(seed) == 0:
-            first = _check_seed(seed)
+        if isinstance(seed, np.ndarray) and seed.shape == ():
+            seed = seed[()]
+        if not isinstance(seed, Sequence | np.ndarray) or isinstance(seed, str | bytes):
+            first = check_whole_number("seed", seed)
             return [first + index for index in range(self.num_envs)]
         seeds = list(seed)
         if len(seeds) != self.num_envs:
@@ -258,7 +260,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
                 f"`seed` must be None, a number, or one seed for each of {self.num_envs} "
                 f"environments, got {len(seeds)} seeds."
             )
-        return [None if each is None else _check_seed(each) for each in seeds]
+        return [check_seed(each) for each in seeds]
 
     def _check_mask(self, mask: Any) -> Flags:
         if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
@@ -278,7 +280,13 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
         Raises:
             InvalidAction: If one of them is not an index, or the shape is another one.
         """
-        given = np.asarray(actions)
+        try:
+            given = np.asarray(actions)
+        except ValueError as error:  # lists of unequal lengths
+            raise InvalidAction(
+                f"`actions` must hold one index for each of {self.num_envs} environments, got "
+                f"{show(actions)}."
+            ) from error
         if given.shape != (self.num_envs,):
             raise InvalidAction(
                 f"`actions` must hold one index for each of {self.num_envs} environments, got the "
@@ -348,32 +356,12 @@ def _shorten(numbers: npt.NDArray[Any]) -> str:
     return f"{shown}, ..." if len(numbers) > _MAX_NAMED else shown
 
 
-def _check_seed(seed: Any) -> int:
-    try:
-        return operator.index(seed)
-    except TypeError:
-        raise TypeError(
-            f"`seed` must be None, an integer, or one of these for each environment, got {seed!r}."
-        ) from None
-
-
-def _check_num_envs(num_envs: int) -> int:
-    if not isinstance(num_envs, SupportsIndex) or num_envs < 1:
-        raise ValueError(f"`num_envs` must be an integer of at least 1, got {num_envs!r}.")
-    return int(num_envs)
-
-
 def _check_limit(max_episode_steps: int | None) -> float:
     if max_episode_steps is None:
         return MAX_EPISODE_STEPS
-    if max_episode_steps == -1:
+    if isinstance(max_episode_steps, int) and max_episode_steps == -1:
         return np.inf
-    if not isinstance(max_episode_steps, SupportsIndex) or max_episode_steps < 1:
-        raise ValueError(
-            "`max_episode_steps` must be an integer of at least 1, -1 for no limit, or None for the "
-            f"limit of the ids, got {max_episode_steps!r}."
-        )
-    return int(max_episode_steps)
+    return check_whole_number("max_episode_steps", max_episode_steps, minimum=1)
 
 
 def _check_mode(autoreset_mode: str | AutoresetMode) -> AutoresetMode:

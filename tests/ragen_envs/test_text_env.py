@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from gymnasium import logger, spaces
-from gymnasium.error import Error, InvalidAction, ResetNeeded
+from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.utils import seeding
 
 from ragen_envs.text_env import TextEnv, Transition
@@ -156,7 +156,7 @@ def test_a_seed_that_is_refused_leaves_the_luck_of_the_dynamics_seed(seed):
         env = Counter()
         env.reset(seed=1, options={"dynamics_seed": 7})
         if is_disturbed:
-            with pytest.raises(Error, match="Seed must be"):
+            with pytest.raises((TypeError, ValueError), match="`seed` must be"):
                 env.reset(seed=seed)
         gains.append([env.step(1)[1] for _ in range(3)])
     assert gains[0] == gains[1]
@@ -216,7 +216,7 @@ def test_reset_with_unknown_options_of_any_type_names_them():
 
 @pytest.mark.parametrize("seed", ["7", 1.5, [1]])
 def test_reset_with_a_dynamics_seed_that_is_no_integer_raises(seed):
-    with pytest.raises(TypeError, match=r"`options\['dynamics_seed'\]` must be an integer or None"):
+    with pytest.raises(TypeError, match=r"`options\['dynamics_seed'\]` must be an integer"):
         Counter().reset(options={"dynamics_seed": seed})
 
 

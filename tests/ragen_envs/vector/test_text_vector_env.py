@@ -302,14 +302,14 @@ def test_seeds_come_in_every_kind_of_sequence(seed):
 
 @pytest.mark.parametrize("seed", ["7", 1.0, {1, 2, 3, 4}, [1, 2, 3.5, 4], ["1"] * 4, np.ones(4)])
 def test_seeds_that_are_no_integers_raise(seed):
-    with pytest.raises(TypeError, match="`seed` must be None, an integer, or one of these for"):
+    with pytest.raises(TypeError, match="`seed` must be an integer of at least 0, got "):
         make_native().reset(seed=seed)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_envs": 0}, "`num_envs` must be an integer of at least 1, got 0"),
+        ({"num_envs": 0}, "`num_envs` must be at least 1, got 0"),
         ({"num_envs": 2.0}, r"`num_envs` must be an integer of at least 1, got 2\.0"),
         ({"max_episode_steps": 0}, "`max_episode_steps` must be .* got 0"),
         ({"max_episode_steps": 2.5}, r"`max_episode_steps` must be .* got 2\.5"),
@@ -321,7 +321,7 @@ def test_seeds_that_are_no_integers_raise(seed):
     ],
 )
 def test_bad_arguments_raise(arguments, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         make_native(**arguments)
 
 

@@ -1,0 +1,141 @@
+"""Checks of public arguments: each message names the argument, the rule and what was given."""
+
+import math
+import os
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+_MAX_SHOWN = 200
+
+
+def show(value: Any) -> str:
+    """Write a value for a message, which stays short whatever the value is."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not write out integers of more than 4,300 digits
+        text = f"an {type(value).__name__} of too many digits to write out"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+
+
+def check_number(
+    argument: str, value: Any, *, minimum: float = -math.inf, maximum: float = math.inf
+) -> float:
+    """Return `value` as `float` if it is a finite number from `minimum` to `maximum`.
+
+    Raises:
+        TypeError: If it is no number; a bool is none.
+        ValueError: If it is out of range.
+    """
+    rule = "be finite"
+    if math.isfinite(minimum) and math.isfinite(maximum):
+        rule = f"be in [{minimum:g}, {maximum:g}]"
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(
+            f"`{argument}` must be a number, got {show(value)}. Pass a float such as 0.5."
+        )
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not (math.isfinite(number) and minimum <= number <= maximum):
+        raise ValueError(f"`{argument}` must {rule}, got {show(value)}.")
+    return number
+
+
+def is_whole_number(value: Any) -> bool:
+    """Tell whether a value is an integer of Python or numpy; a bool is none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def check_whole_number(argument: str, value: Any, *, minimum: int = 0) -> int:
+    """Return `value` as `int` if it is an integer of at least `minimum`.
+
+    Raises:
+        TypeError: If it is no integer; a bool is none.
+        ValueError: If it is too small.
+    """
+    if not is_whole_number(value):
+        raise TypeError(
+            f"`{argument}` must be an integer of at least {minimum}, got {show(value)}. "
+            f"Pass an int such as {max(minimum, 1)}."
+        )
+    if value < minimum:
+        raise ValueError(f"`{argument}` must be at least {minimum}, got {show(value)}.")
+    return int(value)
+
+
+def check_seed(seed: Any, argument: str = "seed") -> int | None:
+    """Return a seed as `int`, `None` if there is none.
+
+    Raises:
+        TypeError: If it is no integer; a bool is none.
+        ValueError: If it is negative.
+    """
+    return None if seed is None else check_whole_number(argument, seed)
+
+
+def check_options(options: Any) -> dict[str, Any]:
+    """Return a copy of the options of a reset, `{}` for `None`.
+
+    Raises:
+        TypeError: If they are no mapping.
+    """
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise TypeError(
+            f"`options` must be a dict or None, got {show(options)}. Pass options by name, such as "
+            "{'dynamics_seed': 1}."
+        )
+    return dict(options)
+
+
+def check_env(env: Any, argument: str = "env") -> None:
+    """Check that something is a Gymnasium environment.
+
+    Raises:
+        TypeError: If it is none.
+    """
+    if not isinstance(env, gym.Env):
+        raise TypeError(
+            f"`{argument}` must be a Gymnasium environment, got {show(env)}. Make one with "
+            "`gymnasium.make`."
+        )
+
+
+def check_path(argument: str, path: Any) -> None:
+    """Check that something can be the path of a file.
+
+    Raises:
+        TypeError: If it is neither a string nor a path.
+        ValueError: If it is empty or holds a character that no file name has.
+    """
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        raise TypeError(f"`{argument}` must be a path, got {show(path)}. Pass a str or a Path.")
+    text = os.fspath(path)
+    if not text or "\0" in text:
+        raise ValueError(
+            f"`{argument}` must be the path of a file, got {show(path)}. Give it a name without "
+            "null characters."
+        )
+
+
+def check_picture(argument: str, picture: Any) -> None:
+    """Check that something is a picture of shape (height, width, 3), uint8.
+
+    Raises:
+        TypeError: If it is no array of such numbers.
+        ValueError: If its shape is another one.
+    """
+    if not isinstance(picture, np.ndarray) or picture.dtype != np.uint8:
+        raise TypeError(
+            f"`{argument}` must be pictures (arrays of uint8), got {show(picture)} among them."
+        )
+    if picture.ndim != 3 or picture.shape[2] != 3 or not picture.size:
+        raise ValueError(
+            f"`{argument}` must be pictures of shape (height, width, 3), got {picture.shape}."
+        )
