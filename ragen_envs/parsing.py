@@ -73,6 +73,21 @@ def parse_reply(
     return ParsedReply(thought, actions, is_valid=0 < len(actions) == len(pieces))
 
 
+def is_answered(text: str) -> bool:
+    """Tell whether no continuation of a reply's text could change what `parse_reply` reads.
+
+    That is so, with `think` and without, from the end of the first answer that is not inside a
+    think block. (Without `think`, one inside it would do; to read on costs only time.)
+
+    Example:
+        >>> is_answered("<think>or <answer>Up</answer>"), is_answered("<answer>Up</answer>")
+        (False, True)
+    """
+    think_open, answer_open = text.find(THINK_OPEN), text.find(ANSWER_OPEN)
+    is_thought_first = think_open >= 0 and not -1 < answer_open < think_open
+    return _split_blocks(text, think=is_thought_first)[1] is not None
+
+
 def format_reply(
     actions: Sequence[str],
     *,

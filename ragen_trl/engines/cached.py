@@ -12,7 +12,7 @@ from ragen_trl.engines.base import Reply
 from ragen_trl.engines.luck import ReplyLuck
 from ragen_trl.engines.row_cache import RowCache
 from ragen_trl.engines.sampling import SamplingRules, find_foreign_rules
-from ragen_trl.engines.stopping import CLOSING_TAG, AnswerStop
+from ragen_trl.engines.stopping import AnswerStop
 
 
 class CachedEngine:
@@ -64,8 +64,8 @@ class _Ends(NamedTuple):
         if self.stop is not None:
             candidates = (is_live & ~is_end & self.stop.may_close(ids)).nonzero()[:, 0].tolist()
             for row in candidates:
-                tail = torch.stack(list(drawn)[-len(CLOSING_TAG) :])[:, row].tolist()
-                is_end[row] = self.stop.is_closed(tail)
+                reply = torch.stack([column[row] for column in drawn]).tolist()
+                is_end[row] = self.stop.is_closed(reply)
         return is_end
 
 

@@ -6,12 +6,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Spelled with at most as many tokens as it has characters.
-CLOSING_TAG = "</answer>"
+from ragen_envs.parsing import ANSWER_CLOSE, is_answered
+
+# A tag is spelled with at most as many tokens as it has characters.
+TAIL_LENGTH = len(ANSWER_CLOSE)
 
 
 class AnswerStop:
     """Finds the token that closes the answer; what a model says after it is never executed.
+
+    An answer inside an open think block is thought, as `ragen_envs.parse_reply` reads it.
 
     Args:
         tokenizer: Reads the tokens.
@@ -28,8 +32,8 @@ class AnswerStop:
 
     def is_closed(self, ids: Sequence[int]) -> bool:
         """Tell whether a reply closes its answer with its last token."""
-        tail = self._tokenizer.decode(list(ids[-len(CLOSING_TAG) :]))
-        return CLOSING_TAG in tail.lower()
+        # Most replies hold few tags, so that the whole is seldom read.
+        return ANSWER_CLOSE in self._read(ids[-TAIL_LENGTH:]) and is_answered(self._read(ids))
 
     def find(self, ids: Sequence[int]) -> int:
         """Return the number of tokens up to the end of the answer; all where it never closes."""
@@ -38,3 +42,6 @@ class AnswerStop:
             if is_candidate and self.is_closed(ids[:count]):
                 return count
         return len(ids)
+
+    def _read(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
