@@ -51,6 +51,10 @@ class Critic(nn.Module):
         """Return all that the critic's optimizer moves, by name; also what a checkpoint holds."""
         return dict(self.named_parameters()) | self._adapter_parameters()
 
+    def owners(self) -> list[nn.Module]:
+        """Return the modules that name the trained parameters, and some that are not trained."""
+        return [self] if self._shared is None else [self, self._shared[0]]
+
     @contextmanager
     def active(self) -> Iterator[None]:
         """Make the critic's adapter the active one of a shared model, for forward and backward.

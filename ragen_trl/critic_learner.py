@@ -1,13 +1,13 @@
 """How the critic learns: its loss, its optimizer and schedule, its part of a checkpoint."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import Trainer, get_scheduler
 
 from ragen_trl.completions import can_share_prompts, run_completions
@@ -119,16 +119,23 @@ class CriticLearner:
         critic: What is trained.
         args: Configuration of the run.
         accelerator: Device, precision and processes of the run.
+        decay_names: The policy's rule for which parameters of a module `weight_decay` acts on.
     """
 
-    def __init__(self, critic: Critic, args: StarPOConfig, accelerator: Accelerator) -> None:
+    def __init__(
+        self,
+        critic: Critic,
+        args: StarPOConfig,
+        accelerator: Accelerator,
+        decay_names: Callable[[nn.Module], Sequence[str]],
+    ) -> None:
         self.critic = critic.to(accelerator.device)
         self._args, self._accelerator = args, accelerator
         self._parameters = list(critic.trained_parameters().values())
         optimizer_cls, kwargs = Trainer.get_optimizer_cls_and_kwargs(args, critic)
         rate = args.critic_learning_rate
         kwargs["lr"] = DEFAULT_RATE_FACTOR * args.learning_rate if rate is None else rate
-        self.optimizer = optimizer_cls(self._parameters, **kwargs)
+        self.optimizer = optimizer_cls(self._parameter_groups(decay_names), **kwargs)
         schedule = args.critic_lr_scheduler_type or args.lr_scheduler_type
         self.scheduler = get_scheduler(
             schedule,
@@ -145,6 +152,20 @@ class CriticLearner:
         backbone: Any = critic.own_backbone
         if args.gradient_checkpointing and backbone is not None:
             backbone.activation_checkpointing_enable(args.gradient_checkpointing_kwargs)
+
+    def _parameter_groups(
+        self, decay_names: Callable[[nn.Module], Sequence[str]]
+    ) -> list[dict[str, Any]]:
+        """Return the groups of the policy's optimizer: with weight decay, and without."""
+        decayed = {name for module in self.critic.owners() for name in decay_names(module)}
+        named = self.critic.trained_parameters()
+        return [
+            {
+                "params": [p for name, p in named.items() if (name in decayed) is decays],
+                "weight_decay": self._args.weight_decay if decays else 0.0,
+            }
+            for decays in (True, False)
+        ]
 
     @property
     def num_parameters(self) -> int:

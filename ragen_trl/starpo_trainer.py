@@ -134,7 +134,9 @@ class StarPOTrainer(PlayingTrainer):
         )
         if self.args.disable_dropout:
             disable_dropout_in_model(critic)
-        return CriticLearner(critic, self.args, self.accelerator)
+        return CriticLearner(
+            critic, self.args, self.accelerator, decay_names=self.get_decay_parameter_names
+        )
 
     def train(
         self,

@@ -1,9 +1,11 @@
 import math
+from functools import partial
 
 import pytest
 import torch
 from accelerate import Accelerator
 from peft import LoraConfig, get_peft_model
+from transformers import Trainer
 
 from ragen_trl import StarPOConfig
 from ragen_trl.critic import build_critic
@@ -31,7 +33,9 @@ def make_learner(start, tmp_path):
             str(tmp_path), use_cpu=True, **{"gradient_checkpointing": False, **options}
         )
         critic = build_critic(policy, model_name_or_path=None, dtype=torch.float32)
-        return CriticLearner(critic, args, Accelerator(cpu=True))
+        # The rule of the policy needs nothing of a trainer.
+        decay_names = partial(Trainer.get_decay_parameter_names, None)
+        return CriticLearner(critic, args, Accelerator(cpu=True), decay_names)
 
     return make
 

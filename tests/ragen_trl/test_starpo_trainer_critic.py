@@ -138,8 +138,39 @@ def test_critic_learning_rate_has_its_own_schedule(make_trainer):
     logs = train_logs(trainer)
     assert [x["critic/learning_rate"] for x in logs] == pytest.approx([4e-3, 3e-3, 2e-3, 1e-3])
     assert {x["learning_rate"] for x in logs} == {1e-4}
-    (default,) = make_trainer(learning_rate=2e-5).critic.optimizer.param_groups
-    assert default["lr"] == pytest.approx(2e-4)
+    groups = make_trainer(learning_rate=2e-5).critic.optimizer.param_groups
+    assert [group["lr"] for group in groups] == pytest.approx([2e-4, 2e-4])
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.5])
+@pytest.mark.parametrize("uses_lora", [False, True])
+def test_critic_decays_the_parameters_that_the_policy_decays(make_trainer, uses_lora, weight_decay):
+    trainer = make_trainer(
+        peft_config=make_lora() if uses_lora else None, weight_decay=weight_decay
+    )
+
+    def decays(optimizer, named):
+        rates = {
+            id(p): group["weight_decay"]
+            for group in optimizer.param_groups
+            for p in group["params"]
+        }
+        return {name: rates[id(p)] for name, p in named if id(p) in rates}
+
+    policy = decays(trainer.create_optimizer(), trainer.model.named_parameters())
+    trained = trainer.critic.critic.trained_parameters()
+    critic = decays(trainer.critic.optimizer, trained.items())
+    assert critic.keys() == trained.keys()
+    assert critic.pop("value_head.weight") == weight_decay
+    assert critic.pop("value_head.bias") == 0.0
+    # The same parameters by other names.
+    as_policy = {
+        name.replace(f".{ADAPTER_NAME}.", ".default.").replace("own_backbone.", "model."): rate
+        for name, rate in critic.items()
+    }
+    policy = {name: rate for name, rate in policy.items() if name != "lm_head.weight"}
+    assert as_policy == policy
+    assert set(policy.values()) == ({weight_decay} if uses_lora else {weight_decay, 0.0})
 
 
 def test_arguments_of_the_policys_schedule_are_not_those_of_another_one(make_trainer):
