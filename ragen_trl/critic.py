@@ -10,6 +10,8 @@ from peft import LoraConfig, PeftModel
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
 
+from ragen_trl.adapters import plain_copy
+
 ADAPTER_NAME = "critic"
 
 
@@ -110,7 +112,8 @@ def build_critic(
         dtype: Of the weights of that model.
 
     Raises:
-        ValueError: If the given model has another vocabulary, or the policy's adapter is no LoRA.
+        ValueError: If the given model has another vocabulary, or the policy's adapter is no LoRA
+            or trains biases of the base.
     """
     if model_name_or_path is not None:
         backbone = AutoModel.from_pretrained(model_name_or_path, dtype=dtype)
@@ -126,7 +129,12 @@ def build_critic(
             f"{type(config).__name__}. Set `critic_model_name_or_path` to give the critic a model "
             "of its own."
         )
-    config = copy.deepcopy(config)
+    if config.bias != "none":
+        raise ValueError(
+            "`bias` of a `LoraConfig` must be 'none' for a critic on the same base model, got "
+            f"{config.bias!r}. Set `critic_model_name_or_path` to give the critic a model of its own."
+        )
+    config = plain_copy(config)
     # Like the policy, the critic runs without dropout: its values are compared between updates.
     config.lora_dropout = 0.0
     policy.add_adapter(ADAPTER_NAME, config)
