@@ -9,6 +9,7 @@ import gymnasium as gym
 from gymnasium import spaces
 
 from ragen_envs.parsing import TAGS, normalize_name
+from ragen_envs.visible_text import visible_form
 
 
 def check_limit(argument: str, value: int) -> int:
@@ -65,14 +66,15 @@ def check_action_names(names: Sequence[str], num_actions: int, separator: str, l
             f"`action_names` of {label} must be a tuple of {num_actions} names, one per action, "
             f"got {names!r}. Set one name per action on the env."
         )
-    normalized = {normalize_name(name) for name in names}
+    normalized = {visible_form(normalize_name(name)) for name in names}
     if len(normalized) < num_actions or "" in normalized:
         raise ValueError(
-            f"`action_names` of {label} must be visible and differ in more than case and "
-            f"whitespace, got {names!r}. Rename the actions."
+            f"`action_names` of {label} must be visible and differ in more than case, "
+            f"whitespace and composition, got {names!r}. Rename the actions."
         )
     for part in (separator, *TAGS):
-        if any(part in name for name in names):
+        # A reply may write a name in any case, and is cut at the separator before names are read.
+        if any(part.casefold() in name.casefold() for name in names):
             raise ValueError(
                 f"`action_names` of {label} must not contain {part!r}, got {names!r}. "
                 "Pass another `separator`, or rename the actions."

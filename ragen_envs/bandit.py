@@ -11,6 +11,7 @@ from ragen_envs.rendering import Picture, draw_board
 from ragen_envs.text_env import TextEnv, Transition
 from ragen_envs.text_space import SharedText
 from ragen_envs.tiles import arm_tiles
+from ragen_envs.visible_text import visible_form
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,8 @@ class BanditEnv(TextEnv):
     | `arm` | `str` or `None` | name of the arm that was pulled; `None` after reset |
 
     ## Arguments
-    `low_arm_name`, `high_arm_name`: one line of text each, different also if case is ignored.
+    `low_arm_name`, `high_arm_name`: one line of text each, different also if case, spaces and
+    the composition of characters are ignored.
     `low_arm_reward`: what the low arm always pays.
     `high_arm_reward`, `high_arm_probability`: what the high arm pays and how often; else it pays 0.
     `render_mode`: `"ansi"`, `"rgb_array"` or `None`.
@@ -93,10 +95,10 @@ class BanditEnv(TextEnv):
         super().__init__(render_mode=render_mode)
         _check_name("low_arm_name", low_arm_name)
         _check_name("high_arm_name", high_arm_name)
-        if low_arm_name.casefold() == high_arm_name.casefold():
+        if _look(low_arm_name) == _look(high_arm_name):
             raise ValueError(
-                "`low_arm_name` and `high_arm_name` must differ by more than case, got "
-                f"{low_arm_name!r} and {high_arm_name!r}."
+                "`low_arm_name` and `high_arm_name` must differ by more than case, spaces and the "
+                f"composition of characters, got {low_arm_name!a} and {high_arm_name!a}. Rename one."
             )
         low_arm = Arm(low_arm_name, check_number("low_arm_reward", low_arm_reward), 1.0)
         self.high_arm = Arm(
@@ -170,7 +172,11 @@ def _describe(first_name: str, second_name: str) -> str:
 def _check_name(argument: str, name: str) -> None:
     if not isinstance(name, str):
         raise TypeError(f"`{argument}` must be a string, got {name!r}.")
-    if not name or not name.isprintable() or name != name.strip():
+    if not visible_form(name) or not name.isprintable() or name != name.strip():
         raise ValueError(
-            f"`{argument}` must be one line of visible text without spaces around it, got {name!r}."
+            f"`{argument}` must be one line of visible text without spaces around it, got {name!a}."
         )
+
+
+def _look(name: str) -> str:
+    return visible_form(name).replace(" ", "")

@@ -1,11 +1,13 @@
 """What boards have in common: cells, symbols and the three ways to write a board down."""
 
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
 import numpy as np
 
 from ragen_envs.argument_checks import is_whole_number, show
+from ragen_envs.visible_text import is_visible_symbol
 
 Cell = tuple[int, int]
 ObservationFormat = Literal["grid", "coordinates", "grid_coordinates"]
@@ -75,13 +77,13 @@ def resolve_symbols(
             f"got the keys {list(symbols)}."
         )
     for kind, symbol in symbols.items():
-        if not (
-            isinstance(symbol, str) and len(symbol) == 1 and symbol.isprintable() and symbol != " "
-        ):
+        if not (isinstance(symbol, str) and is_visible_symbol(symbol)):
             raise ValueError(
-                f"`symbols` must map to single visible characters, got {symbol!r} for {kind!r}."
+                f"`symbols` must map to single visible characters, got {symbol!a} for {kind!r}. Use "
+                "one that is no blank and does not join the character before it."
             )
-    if len(set(symbols.values())) < len(kinds):
+    # The ångström sign and the letter Å are two characters of one look.
+    if len({unicodedata.normalize("NFC", symbol) for symbol in symbols.values()}) < len(kinds):
         raise ValueError(f"`symbols` must give every cell kind its own character, got {symbols!r}.")
     return dict(symbols)
 

@@ -43,6 +43,20 @@ def test_check_action_names_with_names_that_differ_in_case_folding_only_raises()
 
 
 @pytest.mark.parametrize(
+    "names", [["Ren\u00e9", "Rene\u0301"], ["Up", "Up\ufe0f"], ["Up", "\u2800"]]
+)
+def test_check_action_names_that_cannot_be_told_apart_by_eye_raises(names):
+    with pytest.raises(ValueError, match=r"must be visible and differ in more than case"):
+        check_action_names(names, 2, "||", "Door-v0")
+
+
+@pytest.mark.parametrize(("separator", "name"), [("u", "Up"), ("P", "Up"), ("SS", "Straße")])
+def test_check_action_names_with_letters_of_the_separator_in_another_case_raises(separator, name):
+    with pytest.raises(ValueError, match=rf"must not contain '{separator}'.*another `separator`"):
+        check_action_names([name, "Left"], 2, separator, "Door-v0")
+
+
+@pytest.mark.parametrize(
     ("agent_turns", "error", "pattern"),
     [
         ({"max_turns": 0}, ValueError, r"`max_turns` must be at least 1, got 0"),

@@ -60,6 +60,12 @@ def test_resolve_symbols_gives_a_copy():
         ({"wall": "#", "floor": "\n"}, "single visible characters"),
         ({"wall": "#", "floor": " "}, "single visible characters"),
         ({"wall": "#", "floor": 5}, "single visible characters"),
+        ({"wall": "#", "floor": "\u0301"}, r"got '\\u0301' for 'floor'"),
+        ({"wall": "#", "floor": "\ufe0f"}, "single visible characters"),
+        ({"wall": "#", "floor": "\u2800"}, "single visible characters"),
+        ({"wall": "#", "floor": "\u3164"}, "single visible characters"),
+        ({"wall": "#", "floor": "\uffa0"}, "single visible characters"),
+        ({"wall": "\u212b", "floor": "\u00c5"}, "its own character"),
         ({"wall": "#", "floor": "#"}, "its own character"),
     ],
 )

@@ -96,8 +96,9 @@ def test_attributes_taken_from_trl_exist_there(ours, assigned_by_bases):
 
 def test_attributes_of_our_own_do_not_overwrite_those_of_trl(ours, assigned_by_bases):
     # `evaluate` passes on the control that the callbacks return, as transformers does; `beta` was
-    # that of the KL in the reward while TRL loaded the reference.
-    assert ours.assigned & assigned_by_bases == {"beta", "control"}
+    # that of the KL in the reward while TRL loaded the reference; the end tokens are TRL's and the
+    # chat template's.
+    assert ours.assigned & assigned_by_bases == {"beta", "control", "eos_token_ids"}
     assert OWN & assigned_by_bases == set()
     assert {name for name in ours.assigned if hasattr(GRPOTrainer, name)} == set()
 
