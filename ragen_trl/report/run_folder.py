@@ -1,8 +1,13 @@
 """What a run left behind, read with care: every damaged or missing piece becomes a note."""
 
 import json
+import math
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +15,8 @@ from ragen_trl.records import EPISODES_FOLDER
 from ragen_trl.run_log import COLLAPSE_FILE, LOG_FILE, REFERENCES_FILE
 
 STATE_FILE = "trainer_state.json"
+# Of one log; each may become a panel. Twenty environments with thirty measures each stay below.
+MAX_LOG_NAMES = 1000
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,15 @@ class RunFolder:
     episode_files: list[Path]
     notes: list[str] = field(default_factory=list)
 
+    @cached_property
+    def entries_by_name(self) -> dict[str, list[dict[str, Any]]]:
+        """Entries of the log by each of the names that they hold."""
+        entries: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for entry in self.log:
+            for name in entry:
+                entries[name].append(entry)
+        return dict(entries)
+
 
 def read_run(path: Path, name: str | None = None) -> RunFolder:
     """Read the folder of a run; its episodes are found, not read.
@@ -51,7 +67,7 @@ def read_run(path: Path, name: str | None = None) -> RunFolder:
             f"`RUN` must be the output folder of a training, got {str(path)!r}, which is no folder."
         )
     notes: list[str] = []
-    log = _read_log(path, notes)
+    log = _keep_common_names(_read_log(path, notes), notes)
     folder = path / EPISODES_FOLDER
     episode_files = sorted(folder.glob("train-*.jsonl")) + sorted(folder.glob("eval-*.jsonl"))
     if not log and not episode_files:
@@ -68,7 +84,7 @@ def read_run(path: Path, name: str | None = None) -> RunFolder:
         )
     return RunFolder(
         path=path,
-        name=name or path.resolve().name,
+        name=to_readable(name or path.resolve().name),
         log=log,
         references=_read_references(path / REFERENCES_FILE, notes),
         collapse=_with_steps(read_json_lines(path / COLLAPSE_FILE, notes)),
@@ -84,23 +100,50 @@ def read_json_lines(path: Path, notes: list[str]) -> Iterator[dict[str, Any]]:
         path: The file.
         notes: Gets a sentence if lines were left out.
     """
-    if not path.exists():
+    damaged: list[str] = []
+    try:
+        with path.open("rb") as file:
+            yield from _parse_lines(file, damaged)
+    except FileNotFoundError:
         return
-    damaged = []
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                # NaN and Infinity, which Python writes, are not JSON.
-                entry = json.loads(line, parse_constant=lambda _: None)
-            except ValueError:
-                entry = None
-            if isinstance(entry, dict):
-                yield entry
-            elif line.strip():
-                damaged.append(str(number))
+    except OSError as error:
+        notes.append(f"{path.name} cannot be read: {error.strerror}.")
     if damaged:
         shown = ", ".join(damaged[:5]) + (", ..." if len(damaged) > 5 else "")
         notes.append(f"{path.name}: left out what cannot be read (line {shown}).")
+
+
+def to_readable(text: str) -> str:
+    """Return text that can be written anywhere: `?` for bytes of a file's name that are no text."""
+    return text.encode(errors="replace").decode()
+
+
+def _parse_lines(lines: Iterable[bytes], damaged: list[str]) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(lines, start=1):
+        try:
+            # NaN and Infinity, which Python writes, are not JSON.
+            entry = json.loads(
+                line, parse_constant=lambda _: None, parse_float=_finite, parse_int=_whole
+            )
+        except (ValueError, OverflowError, RecursionError):
+            entry = None
+        if isinstance(entry, dict):
+            yield entry
+        elif line.strip():
+            damaged.append(str(number))
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise OverflowError(f"{text} is no number that JSON can hold.")
+    return value
+
+
+def _whole(text: str) -> int:
+    value = int(text)
+    float(value)  # fails where no curve could show it
+    return value
 
 
 def keep_latest(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -109,19 +152,23 @@ def keep_latest(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     An update at step s replaces all that was logged at s or later; an evaluation replaces the one
     of the same step.
     """
-    latest: list[dict[str, Any]] = []
+    steps: list[int] = []
+    # By step, then by the names of the entry, so that none is looked for in the whole log.
+    latest: dict[int, dict[frozenset[str], dict[str, Any]]] = {}
     for entry in entries:
-        step = entry["step"]
+        step, names = entry["step"], frozenset(entry)
+        position = bisect_left(steps, step)
         if _is_update(entry):
-            while latest and latest[-1]["step"] >= step:
-                latest.pop()
-        else:
-            latest = [e for e in latest if e["step"] != step or e.keys() != entry.keys()]
-        position = len(latest)
-        while position and latest[position - 1]["step"] > step:
-            position -= 1
-        latest.insert(position, entry)
-    return latest
+            for later in steps[position:]:
+                del latest[later]
+            del steps[position:]
+        if step not in latest:
+            steps.insert(position, step)
+            latest[step] = {}
+        # At the end of its step, also where it replaces one.
+        latest[step].pop(names, None)
+        latest[step][names] = entry
+    return [entry for step in steps for entry in latest[step].values()]
 
 
 def _is_update(entry: Mapping[str, Any]) -> bool:
@@ -131,6 +178,19 @@ def _is_update(entry: Mapping[str, Any]) -> bool:
 def _read_log(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     entries = _with_steps(read_json_lines(path / LOG_FILE, notes))
     return keep_latest(entries or _read_trainer_state(path, notes))
+
+
+def _keep_common_names(log: list[dict[str, Any]], notes: list[str]) -> list[dict[str, Any]]:
+    """Bound how many names a log has, since each takes room on the page."""
+    counts = Counter(chain.from_iterable(log))
+    if len(counts) <= MAX_LOG_NAMES:
+        return log
+    kept = {"step"} | {name for name, _ in counts.most_common(MAX_LOG_NAMES)}
+    notes.append(
+        f"The log has {len(counts)} names; the {MAX_LOG_NAMES} that most of its entries hold are "
+        "shown."
+    )
+    return [{name: value for name, value in e.items() if name in kept} for e in log]
 
 
 def _read_trainer_state(path: Path, notes: list[str]) -> list[dict[str, Any]]:
@@ -149,7 +209,7 @@ def _read_trainer_state(path: Path, notes: list[str]) -> list[dict[str, Any]]:
 def _read_history(path: Path) -> list[dict[str, Any]]:
     try:
         state = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return []
     history = state.get("log_history") if isinstance(state, dict) else None
     return _with_steps(history) if isinstance(history, list) else []
@@ -164,7 +224,7 @@ def _read_references(path: Path, notes: list[str]) -> dict[str, dict[str, Any]]:
         references = json.loads(path.read_bytes())
     except OSError:
         references = None
-    except ValueError:
+    except (ValueError, RecursionError):
         notes.append(f"{path.name} cannot be read.")
         references = None
     if not isinstance(references, dict) or not references:

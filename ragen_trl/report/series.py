@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 from ragen_trl.report.run_folder import RunFolder
@@ -32,9 +31,13 @@ NamedRun = tuple[RunFolder, Sequence[str]]
 
 def round_number(value: Any) -> float | None:
     """Return a finite number with six digits, `None` for everything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(f"{value:.6g}")
+    try:
+        rounded = float(f"{value:.6g}")
+    except OverflowError:  # a whole number beyond all floats
+        return None
+    return rounded if math.isfinite(rounded) else None
 
 
 def thin(points: Sequence[tuple[float, ...]], most: int = MAX_POINTS) -> list[tuple[float, ...]]:
@@ -64,7 +67,7 @@ def evaluated_names(run: RunFolder, train_names: Sequence[str]) -> dict[str, str
         run: The run.
         train_names: Names of the environments it trains on.
     """
-    keys = dict.fromkeys(chain.from_iterable(run.log))
+    keys = run.entries_by_name
     stems = [k.removesuffix(_LOW) for k in keys if k.startswith("eval_") and k.endswith(_LOW)]
     named = {stem.removeprefix("eval_").rstrip("_"): stem for stem in stems if stem != "eval_"}
     if named or "eval_" not in stems:
@@ -75,7 +78,7 @@ def evaluated_names(run: RunFolder, train_names: Sequence[str]) -> dict[str, str
 
 def trained_names(run: RunFolder, train_names: Sequence[str]) -> dict[str, str]:
     """Return the log name of the training success of every environment that was trained on."""
-    keys = dict.fromkeys(chain.from_iterable(run.log))
+    keys = run.entries_by_name
     end = "/success_rate"
     named = {key.removesuffix(end): key for key in keys if key.endswith(end)}
     if named or "success_rate" not in keys:
@@ -144,13 +147,14 @@ def _lines(runs: Iterable[NamedRun], *keys: str) -> list[Line]:
     ]
 
 
-def _points(log: Iterable[Mapping[str, Any]], *keys: str) -> list[tuple[float, ...]]:
-    rows = ([round_number(entry.get(key)) for key in ("step", *keys)] for entry in log)
+def _points(run: RunFolder, *keys: str) -> list[tuple[float, ...]]:
+    entries = run.entries_by_name.get(keys[0], [])
+    rows = ([round_number(entry.get(key)) for key in ("step", *keys)] for entry in entries)
     return thin([tuple(row) for row in rows if None not in row])  # type: ignore[arg-type]
 
 
 def _line(run: RunFolder, index: int, key: str, *, kind: str) -> list[Line]:
-    points = _points(run.log, key)
+    points = _points(run, key)
     if not points:
         return []
     x, y = zip(*points, strict=True)
@@ -159,7 +163,7 @@ def _line(run: RunFolder, index: int, key: str, *, kind: str) -> list[Line]:
 
 def _interval(run: RunFolder, index: int, stem: str) -> list[Line]:
     ends = (f"{stem}{_LOW}", f"{stem}success_rate_high")
-    points = _points(run.log, f"{stem}success_rate", *ends)
+    points = _points(run, f"{stem}success_rate", *ends)
     if not points:
         return []
     x, y, low, high = zip(*points, strict=True)
@@ -175,5 +179,5 @@ def _rules(reference: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _further_keys(run: RunFolder) -> set[str]:
     """Return the names of the log that are numbers and not parts of a success rate's curve."""
-    keys = set(chain.from_iterable(run.log)) - set(_NOT_MEASURED)
+    keys = set(run.entries_by_name) - set(_NOT_MEASURED)
     return {key for key in keys if not key.endswith((_LOW, "success_rate_high", "success_rate"))}

@@ -21,6 +21,7 @@ def summarize(run: RunFolder, index: int, success_panels: Sequence[Panel]) -> li
         `optimum`, and `num_updates`.
     """
     rows = []
+    num_updates = max((entry["step"] for entry in run.log), default=0)
     for panel in success_panels:
         lines = {line["kind"]: line for line in panel["lines"] if line["run"] == index}
         line = lines.get("eval") or lines.get("train")
@@ -37,7 +38,7 @@ def summarize(run: RunFolder, index: int, success_panels: Sequence[Panel]) -> li
                 "best": _point(line, best),
                 "random_play": round_number((random_play or {}).get("rate")),
                 "optimum": round_number(reference.get("optimum")),
-                "num_updates": max(entry["step"] for entry in run.log),
+                "num_updates": num_updates,
             }
         )
     return rows

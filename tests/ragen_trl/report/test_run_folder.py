@@ -1,9 +1,11 @@
 import json
+import os
 
 import pytest
 
 from ragen_trl.report.__main__ import main
-from ragen_trl.report.run_folder import keep_latest, read_json_lines, read_run
+from ragen_trl.report.page import write_report
+from ragen_trl.report.run_folder import MAX_LOG_NAMES, keep_latest, read_json_lines, read_run
 from tests.runs import COLLAPSE, LAKE, REFERENCES, make_log, write_lines, write_rollout, write_run
 
 
@@ -118,3 +120,73 @@ def test_keep_latest_of_an_evaluation_alone_replaces_its_like_and_nothing_else()
     assert keep_latest([*log, evaluation(1, rate=0.9)]) == expected
     late = evaluation(0, rate=0.5)
     assert keep_latest([*log, late]) == [late, *log[1:]]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"a": ' + 50_000 * "[" + 50_000 * "]" + "}",
+        '{"a": 1e999}',
+        '{"a": -1e999}',
+        '{"a": ' + 400 * "9" + "}",
+    ],
+    ids=["nested", "inf", "-inf", "digits"],
+)
+def test_read_json_lines_leaves_out_what_no_page_can_hold(line, tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text(f'{{"a": 1}}\n{line}\n{{"a": 1e308}}\n')
+    notes = []
+    assert list(read_json_lines(path, notes)) == [{"a": 1}, {"a": 1e308}]
+    assert notes == ["x.jsonl: left out what cannot be read (line 2)."]
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "collapse.jsonl"])
+def test_read_run_notes_a_folder_in_the_place_of_a_file(name, tmp_path):
+    folder = write_run(tmp_path / "lake", num_updates=2)
+    (folder / name).unlink()
+    (folder / name).mkdir()
+    assert f"{name} cannot be read: Is a directory." in read_run(folder).notes
+
+
+@pytest.mark.parametrize("name", ["references.json", "trainer_state.json"])
+def test_read_run_survives_deeply_nested_files(name, tmp_path):
+    write_rollout(tmp_path, 0)
+    (tmp_path / name).write_text(50_000 * "[")
+    assert read_run(tmp_path).notes
+
+
+class Watched(dict):
+    """An entry that counts how often a value is asked for."""
+
+    asked = 0
+
+    def __getitem__(self, name):
+        Watched.asked += 1
+        return super().__getitem__(name)
+
+
+def test_keep_latest_looks_at_every_evaluation_once():
+    log = [Watched(evaluation(step)) for step in range(500)]
+    Watched.asked = 0
+    assert keep_latest(log) == log
+    assert Watched.asked == len(log)
+
+
+def test_read_run_names_a_folder_whose_name_is_no_text(tmp_path):
+    folder = write_run(tmp_path / os.fsdecode(b"l\xffke"), num_updates=2)
+    assert read_run(folder).name == "l?ke"
+    write_report([folder], tmp_path / "report.html")
+    assert "<title>l?ke" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_read_run_bounds_the_names_of_a_log(tmp_path):
+    log = [{"step": k, "loss": 0.5, f"name {k}": 1.0} for k in range(1, MAX_LOG_NAMES + 500)]
+    write_lines(tmp_path / "log.jsonl", log)
+    run = read_run(tmp_path)
+    assert len(run.entries_by_name) == MAX_LOG_NAMES
+    assert {"step", "loss", "name 1"} <= set(run.entries_by_name)
+    assert len(run.log) == len(log)
+    assert (
+        f"The log has {MAX_LOG_NAMES + 501} names; the {MAX_LOG_NAMES} that most of its entries "
+        "hold are shown." in run.notes
+    )

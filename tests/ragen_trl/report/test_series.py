@@ -1,4 +1,5 @@
 import math
+import sys
 
 import pytest
 
@@ -108,3 +109,22 @@ def test_round_number_takes_finite_numbers_alone():
     assert round_number(1 / 3) == 0.333333
     assert round_number(123456789) == 123457000.0
     assert [round_number(x) for x in (None, "1", True, math.nan, -math.inf)] == [None] * 5
+    assert [round_number(x) for x in (10**400, -(10**400))] == [None] * 2
+    assert round_number(sys.float_info.max) == 1.79769e308
+
+
+class Counting(dict):
+    """An entry that counts how often a value is asked for."""
+
+    asked = 0
+
+    def get(self, *arguments):
+        Counting.asked += 1
+        return super().get(*arguments)
+
+
+def test_panels_of_names_that_few_entries_hold_look_at_those_alone(make_run):
+    log = [Counting(step=k, **{f"name {k}": 1.0}) for k in range(200)]
+    Counting.asked = 0
+    assert len(make_panels([(make_run(log), [])])) == 200
+    assert Counting.asked == 2 * len(log)
