@@ -79,6 +79,7 @@ class EndpointPlayer:
             timeout=timeout,
             temperature=settings.temperature,
             max_new_tokens=settings.max_new_tokens_per_turn,
+            chat_template_kwargs=settings.chat_template_kwargs,
         )
         self.name = f"{model} at {self._endpoint.server}"
 

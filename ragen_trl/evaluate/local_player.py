@@ -71,7 +71,11 @@ class LocalPlayer:
         self._model, self._tokenizer, self._bf16 = model.eval(), tokenizer, bf16
         self._temperature = settings.temperature
         self._limits = TokenLimits(settings.max_new_tokens_per_turn, settings.max_trajectory_tokens)
-        self._chat = ChatCodec(tokenizer, eos_token_ids=find_end_ids(model, tokenizer))
+        self._chat = ChatCodec(
+            tokenizer,
+            eos_token_ids=find_end_ids(model, tokenizer),
+            chat_template_kwargs=settings.chat_template_kwargs,
+        )
         self._end_ids = self._chat.end_ids
         self._stop = AnswerStop(tokenizer) if settings.stop_at_answer else None
         self._engine = self._make_engine()

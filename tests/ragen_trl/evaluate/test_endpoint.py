@@ -297,6 +297,16 @@ def test_empty_replies_are_invalid_turns_and_no_errors():
     assert (usage["empty_replies"], usage["cut_replies"]) == (3, 3)
 
 
+def test_template_arguments_are_sent_along():
+    settings = EvaluationSettings(chat_template_kwargs={"enable_thinking": False})
+    with serve(completion(GOOD)) as server:
+        player = EndpointPlayer("m", settings=settings, base_url=server.url)
+        play(player, make_jobs(seeds=[0], samples=1, max_turns=1))
+        play(make_player(server), make_jobs(seeds=[0], samples=1, max_turns=1))
+    sent = [request.get("chat_template_kwargs") for request in server.requests]
+    assert sent == [{"enable_thinking": False}, None]
+
+
 def test_tokens_and_cost_add_up():
     prices = {"price_per_million_prompt_tokens": 2.0, "price_per_million_completion_tokens": 8.0}
     with serve(completion(GOOD)) as server:
