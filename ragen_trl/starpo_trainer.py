@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallb
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from ragen_trl.collation import plan_updates
-from ragen_trl.completions import Part, can_share_prompts, run_completions
+from ragen_trl.completions import can_share_prompts, score_tokens
 from ragen_trl.critic import build_critic
 from ragen_trl.critic_learner import CriticLearner
 from ragen_trl.environments import EnvLike
@@ -28,11 +28,12 @@ from ragen_trl.refill import refill
 from ragen_trl.rollout import RolloutTimer
 from ragen_trl.rollout_callback import RolloutCallback, read_metrics
 from ragen_trl.run_state import batch_settings, read_state, write_state
+from ragen_trl.schedules import begin_later
 from ragen_trl.selection import Selection, select_trajectories
 from ragen_trl.starpo_config import StarPOConfig
 from ragen_trl.start_states import GroupDealer
 from ragen_trl.token_advantages import add_token_advantages
-from ragen_trl.trainer_checks import check_recorded_logps, warn_about_dead_groups
+from ragen_trl.trainer_checks import check_finite, check_recorded_logps, warn_about_dead_groups
 from ragen_trl.trajectory import Trajectory
 from ragen_trl.trl_compat import (
     disable_dropout_in_model,
@@ -151,11 +152,25 @@ class StarPOTrainer(PlayingTrainer):
             trial: See transformers' `Trainer`, as for what follows.
             ignore_keys_for_eval: Without effect; evaluation plays episodes.
         """
+        # Batches that an earlier call left are of another policy.
+        self._pending.clear()
+        self._watched = {}
         output = super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
         while (rollback := take_rollback(self.callback_handler.callbacks)) is not None:
             self._prepare_rollback(rollback)
             output = super().train(str(rollback.checkpoint), trial, ignore_keys_for_eval)
         return output
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """Create the policy's schedule, from the end of the critic's warm-up on, and the critic's."""
+        is_new = self.lr_scheduler is None
+        warmup = 0 if self.critic is None else self.args.critic_warmup_steps
+        scheduler = super().create_scheduler(num_training_steps - warmup, optimizer)
+        if is_new:
+            begin_later(scheduler, warmup)
+            if self.critic is not None:
+                self.critic.create_scheduler(num_training_steps)
+        return scheduler
 
     def _prepare_rollback(self, rollback: Rollback) -> None:
         """Change what is to be different; `_load_optimizer_and_scheduler` sets the rates."""
@@ -223,16 +238,10 @@ class StarPOTrainer(PlayingTrainer):
         if not callbacks:
             return
         with torch.no_grad(), self._policy_at_rest(), self._open_model() as model:
+            shown = {"trajectories": played, "model": model, "iteration": self._iteration}
+            shown["processing_class"] = self._tokenizer
             for callback in callbacks:
-                metrics = callback.on_rollout_end(
-                    self.args,
-                    self.state,
-                    self.control,
-                    trajectories=played,
-                    model=model,
-                    processing_class=self._tokenizer,
-                    iteration=self._iteration,
-                )
+                metrics = callback.on_rollout_end(self.args, self.state, self.control, **shown)
                 self._append_metrics(read_metrics(callback, metrics))
 
     def _queue_updates(self, selection: Selection) -> None:
@@ -325,27 +334,10 @@ class StarPOTrainer(PlayingTrainer):
         return self._score(model, batch)[0]
 
     def _score(self, model: Any, batch: Mapping[str, Tensor]) -> list[Tensor]:
-        """Return log-probabilities of the sampled tokens, and entropies but for a reference.
-
-        By TRL's fused head, which computes them from hidden states without all the logits.
-        """
-
-        def forward(part: Part) -> list[Tensor]:
-            outputs = model(**part.inputs, shift_labels=part.next_ids, fused_lm_head=True)
-            return [x for x in (outputs.log_probs, outputs.entropy) if x is not None]
-
-        def read_prompts(inputs: dict[str, Any]) -> None:
-            model(**inputs, use_cache=True, logits_to_keep=1)
-
         is_alone = self.accelerator.num_processes == 1
         shares = is_alone and can_share_prompts(self.args, self.model)
         with self.accelerator.autocast():
-            return run_completions(
-                batch,
-                forward,
-                read_prompts=read_prompts if shares else None,
-                in_parts=is_alone,
-            )
+            return score_tokens(model, batch, shares_prompts=shares, in_parts=is_alone)
 
     def _reference_logps(self, batch: Mapping[str, Tensor]) -> Tensor:
         if self.ref_model is not None:
@@ -372,8 +364,8 @@ class StarPOTrainer(PlayingTrainer):
         loss = torch.zeros((), device=self.args.device)
         if batch and not self._is_critic_warmup:
             loss = super().training_step(model, batch, num_items_in_batch)
-        if batch and self.critic is not None:
-            self._append_metrics(self.critic.learn(batch))
+        if self.critic is not None:
+            self._append_metrics(self.critic.learn(batch) if batch else self.critic.skip())
         self._update_seconds += time.perf_counter() - begin - rollout_seconds
         if not self._pending:
             self._append_metrics({"time/update": self._update_seconds, **peak_memory()})
@@ -402,19 +394,23 @@ class StarPOTrainer(PlayingTrainer):
             entropy_coef=self.entropy_coef,
             beta=self.beta,
         )
-        if not torch.isfinite(loss):
-            raise FloatingPointError(
-                f"The loss is {loss.item()} in update {self.state.global_step + 1}. Lower "
-                "`learning_rate` or `max_grad_norm`; checkpoints saved so far are unharmed."
-            )
         sums = torch.stack([part.float() for part in parts])
         self._update_sums = sums if self._update_sums is None else self._update_sums + sums
         if self.accelerator.sync_gradients:
             totals = self.accelerator.reduce(self._update_sums, reduction="sum").tolist()
+            # Of all processes, so that all of them stop, and none waits for another.
+            check_finite("loss", sum(totals), "`learning_rate`")
             self._append_metrics(update_metrics(totals, has_reference=self._has_reference))
             self._update_sums = None
         # DDP averages gradients over the processes, whose parts of the loss add up.
         return loss * self.accelerator.num_processes
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        norm = super()._get_grad_norm(model, grad_norm)
+        # The scaler of float16 leaves such a step out by itself, and lowers its scale.
+        if self.accelerator.scaler is None:
+            check_finite("gradient norm", float(norm), "`learning_rate`")
+        return norm
 
     def _measure_update(self) -> None:
         """Log how far the policy has moved, after the last update on a rollout and before a save."""

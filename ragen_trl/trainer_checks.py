@@ -77,6 +77,24 @@ def check_recorded_logps(batch: Mapping[str, Tensor]) -> None:
         )
 
 
+def check_finite(what: str, value: float, remedy: str) -> None:
+    """End training before a step that would make weights infinite or NaN, and save them.
+
+    Args:
+        what: Name of the number.
+        value: The same on all processes, so that all of them end.
+        remedy: Option to lower.
+
+    Raises:
+        FloatingPointError: If the number is not finite.
+    """
+    if not math.isfinite(value):
+        raise FloatingPointError(
+            f"The {what} is {value}; the step was not made, and checkpoints are unharmed. Lower "
+            f"{remedy} or `max_grad_norm`."
+        )
+
+
 def warn_about_template_end(tokenizer: Any, token_id: int) -> None:
     """Say that vLLM, which takes its end tokens from the model, does not stop where a turn ends."""
     logger.warning(
