@@ -138,7 +138,6 @@ class CriticLearner:
         kwargs["lr"] = DEFAULT_RATE_FACTOR * args.learning_rate if rate is None else rate
         self.optimizer = optimizer_cls(self._parameter_groups(decay_names), **kwargs)
         self.create_scheduler(args.max_steps)
-        self._sums: Tensor | None = None
         self._shares = can_share_prompts(args, critic.backbone)
         backbone: Any = critic.own_backbone
         if args.gradient_checkpointing and backbone is not None:
@@ -161,6 +160,9 @@ class CriticLearner:
     def create_scheduler(self, num_training_steps: int) -> None:
         """Begin the schedule of the learning rate, as the policy's begins in every training."""
         args = self._args
+        # What an update that was broken off has left.
+        self._sums: Tensor | None = None
+        self.optimizer.zero_grad()
         schedule = args.critic_lr_scheduler_type or args.lr_scheduler_type
         self.scheduler = get_scheduler(
             schedule,

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from ragen_trl.collation import plan_updates
+from ragen_trl.collation import Row, plan_passes
 from ragen_trl.completions import can_share_prompts, score_tokens
 from ragen_trl.critic import build_critic
 from ragen_trl.critic_learner import CriticLearner
@@ -154,7 +154,7 @@ class StarPOTrainer(PlayingTrainer):
         """
         # Batches that an earlier call left are of another policy.
         self._pending.clear()
-        self._watched = {}
+        self._watched, self._update_sums, self._update_seconds = {}, None, 0.0
         output = super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
         while (rollback := take_rollback(self.callback_handler.callbacks)) is not None:
             self._prepare_rollback(rollback)
@@ -164,10 +164,10 @@ class StarPOTrainer(PlayingTrainer):
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """Create the policy's schedule, from the end of the critic's warm-up on, and the critic's."""
         is_new = self.lr_scheduler is None
-        warmup = 0 if self.critic is None else self.args.critic_warmup_steps
-        scheduler = super().create_scheduler(num_training_steps - warmup, optimizer)
+        num_own_steps = num_training_steps - self._critic_warmup_steps
+        scheduler = super().create_scheduler(num_own_steps, optimizer)
         if is_new:
-            begin_later(scheduler, warmup)
+            begin_later(scheduler, self._critic_warmup_steps)
             if self.critic is not None:
                 self.critic.create_scheduler(num_training_steps)
         return scheduler
@@ -196,8 +196,7 @@ class StarPOTrainer(PlayingTrainer):
 
     def get_train_dataloader(self) -> DataLoader[int]:
         """Return a loader of placeholders: one per micro-batch of the whole run."""
-        num_micro_batches = self.args.max_steps * self.args.gradient_accumulation_steps
-        placeholders: Any = range(num_micro_batches)
+        placeholders: Any = range(self.args.max_steps * self.args.gradient_accumulation_steps)
         return DataLoader(placeholders, batch_size=1, collate_fn=list)
 
     def _start_iteration(self) -> float:
@@ -245,47 +244,53 @@ class StarPOTrainer(PlayingTrainer):
                 self._append_metrics(read_metrics(callback, metrics))
 
     def _queue_updates(self, selection: Selection) -> None:
-        args, accelerator = self.args, self.accelerator
-        updates = plan_updates(
-            selection.rows,
-            update_batch_size=args.update_batch_size,
-            generator=torch.Generator().manual_seed(args.seed + self._iteration),
-        )
+        args, accelerator, rows = self.args, self.accelerator, selection.rows
         self._watched = {}
-        if not updates:
+        if not rows:
             # Nothing to learn: one update without a batch, so that training goes on.
             self._pending.extend({} for _ in range(args.gradient_accumulation_steps))
             return
+        passes = plan_passes(
+            rows, self.num_iterations, args.update_batch_size, seed=args.seed + self._iteration
+        )
+        self._watched = collate_spread(
+            rows[accelerator.process_index :: accelerator.num_processes],
+            pad_token_id=self._tokenizer.pad_token_id,
+            device=accelerator.device,
+        )
+        is_single = self.num_iterations * len(passes[0]) == 1
+        for number, updates in enumerate(passes):
+            # A single update has but one split, which need not be scored again.
+            if number == 0 or len(updates) > 1:
+                batches = self._make_batches(updates, selection.loss_scale, is_single)
+            self._pending.extend(batches)
+
+    def _make_batches(
+        self, updates: list[list[Row]], loss_scale: float, is_single_update: bool
+    ) -> list[dict[str, Tensor]]:
+        """Return this process's micro-batches of one pass over the rollout, complete."""
+        args, accelerator = self.args, self.accelerator
         batches = [
-            {name: tensor.to(accelerator.device) for name, tensor in batch.items()}
+            batch
             for rows in updates
             for batch in build_micro_batches(
                 rows,
                 loss_type=args.loss_type,
-                loss_scale=selection.loss_scale,
+                loss_scale=loss_scale,
                 max_tokens=args.max_trajectory_tokens,
                 num_micro_batches=args.gradient_accumulation_steps,
                 process_index=accelerator.process_index,
                 num_processes=accelerator.num_processes,
                 pad_token_id=self._tokenizer.pad_token_id,
                 pad_to_multiple_of=self.pad_to_multiple_of,
+                device=accelerator.device,
             )
         ]
-        self._watched = collate_spread(
-            selection.rows[accelerator.process_index :: accelerator.num_processes],
-            pad_token_id=self._tokenizer.pad_token_id,
-            device=accelerator.device,
-        )
         with self._scoring():
-            self._add_fixed_logps(batches, is_single_update=len(updates) * self.num_iterations == 1)
-            add_token_advantages(
-                batches,
-                args,
-                values=None if self.critic is None else self.critic.values,
-                gather=accelerator.gather,
-            )
-        for _ in range(self.num_iterations):
-            self._pending.extend(batches)
+            self._add_fixed_logps(batches, is_single_update=is_single_update)
+            values = None if self.critic is None else self.critic.values
+            add_token_advantages(batches, args, values=values, gather=accelerator.gather)
+        return batches
 
     @contextmanager
     def _scoring(self) -> Iterator[None]:
@@ -362,7 +367,7 @@ class StarPOTrainer(PlayingTrainer):
         rollout_seconds = 0.0 if self._pending else self._start_iteration()
         batch = self._pending.popleft()
         loss = torch.zeros((), device=self.args.device)
-        if batch and not self._is_critic_warmup:
+        if batch and self.state.global_step >= self._critic_warmup_steps:
             loss = super().training_step(model, batch, num_items_in_batch)
         if self.critic is not None:
             self._append_metrics(self.critic.learn(batch) if batch else self.critic.skip())
@@ -379,9 +384,8 @@ class StarPOTrainer(PlayingTrainer):
         return super()._prepare_inputs(generation_batch)
 
     @property
-    def _is_critic_warmup(self) -> bool:
-        steps = 0 if self.critic is None else self.args.critic_warmup_steps
-        return self.state.global_step < steps
+    def _critic_warmup_steps(self) -> int:
+        return 0 if self.critic is None else self.args.critic_warmup_steps
 
     def _compute_loss(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
         logps, entropies = self._score(model, inputs)
@@ -407,9 +411,7 @@ class StarPOTrainer(PlayingTrainer):
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm)
-        # The scaler of float16 leaves such a step out by itself, and lowers its scale.
-        if self.accelerator.scaler is None:
-            check_finite("gradient norm", float(norm), "`learning_rate`")
+        check_finite("gradient norm", float(norm), "`learning_rate`")
         return norm
 
     def _measure_update(self) -> None:

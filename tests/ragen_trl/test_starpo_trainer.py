@@ -22,6 +22,7 @@ from tests.training import (
     train_logs,
 )
 
+PER_TOKEN = ("sampling_per_token_logps", "old_per_token_logps", "advantages")
 TRAIN_METRICS = [
     "reward",
     "success_rate",
@@ -208,6 +209,42 @@ def test_rollout_is_reused_for_all_updates_it_holds(make_trainer):
     assert ["reward" in entry for entry in logs] == [True, False, False, False] * 2
     # The recorded log-probabilities are compared with those before the first update, always.
     assert max(entry["sampling_logp_difference"] for entry in logs) < 1e-4
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "gae"])
+def test_every_pass_over_a_rollout_splits_it_anew(make_trainer, estimator):
+    trainer = make_trainer(
+        max_steps=4, per_device_train_batch_size=8, rollout_filter="none", num_iterations=2,
+        advantage_estimator=estimator,
+    )  # fmt: skip
+    seen = []
+    original = trainer._compute_loss
+
+    def keep(model, inputs):
+        own = [
+            {name: values[mask] for name, values in row.items()}
+            for row, mask in (
+                ({n: inputs[n][i] for n in PER_TOKEN}, inputs["action_mask"][i]) for i in range(8)
+            )
+        ]
+        seen.append(own)
+        return original(model, inputs)
+
+    trainer._compute_loss = keep
+    trainer.train()
+    first, second = [*seen[0], *seen[1]], [*seen[2], *seen[3]]
+
+    def by_tokens(rows):
+        # Two episodes may say the same, and have another luck.
+        return sorted(rows, key=lambda row: [x.sum().item() for x in list(row.values())[::2]])
+
+    def sums(rows):
+        return {round(row["sampling_per_token_logps"].sum().item(), 5) for row in rows}
+
+    assert sums(seen[0]) != sums(seen[2])
+    # The same tokens, with what they had before the first update.
+    for one, other in zip(by_tokens(first), by_tokens(second), strict=True):
+        assert_same_tensors(one, other, atol=1e-4)
 
 
 def test_kept_rows_fill_several_updates_of_the_asked_size(make_trainer):
