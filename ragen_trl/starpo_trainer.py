@@ -442,7 +442,9 @@ class StarPOTrainer(PlayingTrainer):
         self.state.num_input_tokens_seen += sum(
             len(t.prompt_ids) + len(t.completion_ids) for t in played
         )
-        warn_about_dead_groups(self._iteration, metrics["rollout/zero_variance_ratio"])
+        skips_kl = self._has_reference and not selection.rows
+        ratio = metrics["rollout/zero_variance_ratio"]
+        warn_about_dead_groups(self._iteration, ratio, skips_kl=skips_kl)
         records = selection.records(played)
         self._write(f"train-{self._iteration:05d}", zip(played, records, strict=True))
 

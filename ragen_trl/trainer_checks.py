@@ -136,8 +136,15 @@ def check_rollout_arguments(seeds: Sequence[int], num_generations: int, temperat
         )
 
 
-def warn_about_dead_groups(iteration: int, zero_variance_ratio: float) -> None:
-    """Say so when most groups of a rollout have no variance."""
+def warn_about_dead_groups(
+    iteration: int, zero_variance_ratio: float, *, skips_kl: bool = False
+) -> None:
+    """Say so when most groups of a rollout have no variance, once if that leaves out a KL term."""
+    if skips_kl:
+        logger.warning_once(
+            "A rollout taught nothing, and its update was skipped, the KL to the reference "
+            "included: alone, Adam would make full steps of it, back to where training started."
+        )
     if zero_variance_ratio > DEAD_GROUPS_WARNING:
         logger.warning(
             f"In iteration {iteration}, {zero_variance_ratio:.0%} of the groups have no variance "

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from accelerate.logging import MultiProcessAdapter
 from peft import LoraConfig, get_peft_model
 
 from ragen_trl import EnvSpec, StarPOConfig
@@ -261,9 +262,11 @@ def test_kept_rows_fill_several_updates_of_the_asked_size(make_trainer):
     assert rows == [4, 4, 4]
 
 
-@pytest.mark.parametrize("estimator", ["grpo", "gae"])
-def test_rollout_without_variance_changes_nothing(make_trainer, estimator):
-    trainer = make_trainer(env=BANDIT, advantage_estimator=estimator, entropy_coef=0.1, max_steps=3)
+@pytest.mark.parametrize(("estimator", "kl"), [("grpo", {}), ("gae", {}), ("grpo", {"beta": 0.04})])
+def test_rollout_without_variance_changes_nothing(make_trainer, caplog, estimator, kl):
+    options = {"advantage_estimator": estimator, "entropy_coef": 0.1, **kl}
+    trainer = make_trainer(BANDIT, **options, peft_config=make_lora() if kl else None, max_steps=3)
+    MultiProcessAdapter.warning_once.cache_clear()
     states, original = [], trainer._play
 
     def equal_in_the_second_rollout(*args, **kwargs):
@@ -281,6 +284,7 @@ def test_rollout_without_variance_changes_nothing(make_trainer, estimator):
     assert logs[1]["rollout/zero_variance_ratio"] == 1.0
     assert logs[1]["grad_norm"] == 0.0
     assert all(math.isfinite(value) for value in logs[1].values())
+    assert ("the KL to the reference included" in caplog.text) is bool(kl)
     # The first update left moments behind that would go on moving the weights.
     assert any(not torch.equal(states[1][name], states[0][name]) for name in states[0])
     assert_same_tensors(states[2], states[1], atol=0.0)
