@@ -9,6 +9,7 @@ from accelerate.logging import get_logger
 from torch import Tensor
 from trl import GRPOTrainer
 
+from ragen_trl.chat import ChatCodec
 from ragen_trl.engines import find_obstacle, has_prompt_adapter
 
 logger = get_logger(__name__)
@@ -102,6 +103,21 @@ def warn_about_template_end(tokenizer: Any, token_id: int) -> None:
         "not among the model's end tokens, so replies run on to `max_new_tokens_per_turn`. Pass "
         f"`generation_kwargs={{'stop_token_ids': [{token_id}]}}`."
     )
+
+
+def warn_about_open_think(chat: ChatCodec, *, think: bool, option: str) -> None:
+    """Say that replies cannot be valid where the chat template writes their first tag itself.
+
+    Args:
+        chat: Codec of the template.
+        think: Whether replies must hold a think block.
+        option: Name of the option that says so.
+    """
+    if think and chat.opens_think:
+        logger.warning(
+            "The chat template opens `<think>` itself, so replies begin behind the tag and count as "
+            f"malformed. Pass `chat_template_kwargs` that switch it off, another template, or `{option}=False`."
+        )
 
 
 def uses_reference_engine(trainer: GRPOTrainer) -> bool:
