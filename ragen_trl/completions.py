@@ -30,6 +30,35 @@ class Part(NamedTuple):
 ForwardFn = Callable[[Part], Sequence[Tensor]]
 
 
+def score_tokens(
+    model: Any, batch: Mapping[str, Tensor], *, shares_prompts: bool, in_parts: bool
+) -> list[Tensor]:
+    """Return log-probabilities of the sampled tokens, and entropies but for a reference.
+
+    By TRL's fused head, which computes them from hidden states without all the logits.
+
+    Args:
+        model: A causal language model.
+        batch: A batch of `collate`.
+        shares_prompts: Whether each different prompt is read once; see `can_share_prompts`.
+        in_parts: See `run_completions`.
+
+    Returns:
+        One or two tensors of shape `(B, T)`.
+    """
+
+    def forward(part: Part) -> list[Tensor]:
+        outputs = model(**part.inputs, shift_labels=part.next_ids, fused_lm_head=True)
+        return [x for x in (outputs.log_probs, outputs.entropy) if x is not None]
+
+    def read_prompts(inputs: dict[str, Any]) -> None:
+        model(**inputs, use_cache=True, logits_to_keep=1)
+
+    return run_completions(
+        batch, forward, read_prompts=read_prompts if shares_prompts else None, in_parts=in_parts
+    )
+
+
 def run_completions(
     batch: Mapping[str, Tensor],
     forward: ForwardFn,

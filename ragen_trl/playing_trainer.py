@@ -42,6 +42,7 @@ from ragen_trl.trainer_checks import (
     check_trainer,
     generates_jointly,
     uses_reference_engine,
+    warn_about_open_think,
     warn_about_template_end,
 )
 from ragen_trl.trajectory import Trajectory
@@ -102,6 +103,7 @@ class PlayingTrainer(GRPOTrainer):
             chat_template_kwargs=self.chat_template_kwargs,
         )
         self._stop_at_template_end()
+        warn_about_open_think(self._chat, think=args.enable_think, option="enable_think")
         self._stop = AnswerStop(self._tokenizer) if args.stop_at_answer else None
         self._is_reference_engine = uses_reference_engine(self)
         self._limits = TokenLimits(args.max_new_tokens_per_turn, args.max_trajectory_tokens)

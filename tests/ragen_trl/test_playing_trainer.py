@@ -358,3 +358,12 @@ def test_records_that_are_not_written_are_not_made_either(make_trainer, tmp_path
     assert list(records) == [("unread", {})]
     trainer.train()
     assert not (tmp_path / "run" / "trajectories").exists()
+
+
+@pytest.mark.parametrize("enable_think", [True, False])
+def test_template_that_opens_a_think_block_is_said(make_trainer, start, caplog, enable_think):
+    tokenizer = copy.deepcopy(start[1])
+    tokenizer.chat_template += "<think>"
+    make_trainer(BANDIT, processing_class=tokenizer, enable_think=enable_think)
+    text = "The chat template opens `<think>` itself"
+    assert (text in caplog.text) is enable_think
