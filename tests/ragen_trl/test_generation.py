@@ -209,8 +209,8 @@ def test_sample_replies_follows_nothing_that_came_with_the_model(
 def test_sample_replies_follows_nothing_that_was_set_on_an_adapter(
     tiny_model, tiny_tokenizer, end_ids
 ):
-    model = type(tiny_model)(tiny_model.config)
-    model = get_peft_model(model, LoraConfig(r=2, target_modules="all-linear"))
+    adapter = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
+    model = get_peft_model(type(tiny_model)(tiny_model.config), adapter)
     base = model.get_base_model()
     config = make_config(tiny_tokenizer, end_ids)
 
