@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
-from ragen_trl.engines import find_cache_obstacle
+from ragen_trl.engines import find_obstacle
 from ragen_trl.starpo_config import StarPOConfig
 
 # Share of padding among the tokens of one forward pass; smaller passes cost more of their own.
@@ -181,4 +181,4 @@ class _Prefixes:
 
 def can_share_prompts(args: StarPOConfig, model: Any) -> bool:
     """Tell whether prompts can be read apart: layers that forget their inputs keep no cache."""
-    return not args.gradient_checkpointing and find_cache_obstacle(model) is None
+    return not args.gradient_checkpointing and find_obstacle(model) is None

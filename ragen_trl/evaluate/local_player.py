@@ -140,10 +140,7 @@ class LocalPlayer:
             max_new_tokens=most,
             do_sample=self._temperature > 0,
             temperature=self._temperature or 1.0,
-            # Said, or the model's own settings would be taken.
-            top_p=1.0,
-            top_k=0,
-            repetition_penalty=1.0,
+            top_k=0,  # Said, or transformers would keep 50 tokens.
             pad_token_id=self._end_ids[0] if pad is None else pad,
             eos_token_id=self._end_ids,
             disable_compile=True,

@@ -13,7 +13,8 @@ from ragen_trl.engines import CachedEngine, JointEngine, Reply
 from ragen_trl.rollout import RolloutTimer
 from ragen_trl.start_states import GroupStart
 from tests.fakes import ScriptedTextEnv, Step
-from tests.training import BANDIT, assert_same_tensors, copy_model, train_logs
+from tests.generation_rules import all_rules
+from tests.training import BANDIT, assert_same_tensors, copy_model, make_lora, train_logs
 
 
 def test_evaluate_is_repeatable_and_leaves_training_randomness_alone(make_trainer, tmp_path):
@@ -199,17 +200,30 @@ def test_answers_end_replies_when_asked(make_trainer):
         ]
 
 
-def test_rules_of_the_models_generation_settings_are_followed_by_the_reference(
-    make_trainer, caplog
+@pytest.mark.parametrize("engine", ["reference", "transformers"])
+@pytest.mark.parametrize("uses_lora", [False, True])
+def test_rules_of_the_models_generation_settings_play_no_part(
+    make_trainer, start, caplog, engine, uses_lora
 ):
-    trainer = make_trainer()
-    model = trainer.model
-    model.generation_config.no_repeat_ngram_size = 2
-    model.generation_config.typical_p = 1.0
-    other = make_trainer(model=model)
-    assert other._make_engine(1.0).name == "reference"
-    assert "generation settings ask for `no_repeat_ngram_size`" in caplog.text
-    assert trainer._make_engine(1.0).name == "transformers"
+    played = []
+    for rules in ({}, all_rules()):
+        model = copy_model(start[0])
+        own = model.generation_config
+        own.update(**rules)
+        before = own.to_dict()
+        trainer = make_trainer(
+            model=model, rollout_engine=engine, peft_config=make_lora() if uses_lora else None
+        )
+        torch.manual_seed(5)
+        trajectories = trainer.rollout(seeds=[1, 2], num_generations=3, temperature=1.0)
+        played.append([(t.completion_ids, t.logps) for t in trajectories])
+        assert trainer._make_engine(1.0).name == engine
+        # What is saved with the model stays what it was.
+        assert trainer.model.generation_config is own
+        changed = {name for name, value in own.to_dict().items() if value != before[name]}
+        assert changed <= {"pad_token_id"}  # TRL's: the tokenizer's
+    assert played[0] == played[1]
+    assert "which is slower" not in caplog.text
 
 
 def test_adapters_that_learn_a_prompt_are_refused(make_trainer):
