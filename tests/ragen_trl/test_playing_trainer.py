@@ -391,3 +391,63 @@ def test_template_that_opens_a_think_block_is_said(make_trainer, start, caplog, 
     make_trainer(BANDIT, processing_class=tokenizer, enable_think=enable_think)
     text = "The chat template opens `<think>` itself"
     assert (text in caplog.text) is enable_think
+
+
+class Door:
+    """Makes environments and counts those that are open."""
+
+    def __init__(self, **options):
+        self.options, self.num_open, self.num_made = options, 0, 0
+
+    def __call__(self):
+        self.num_open, self.num_made = self.num_open + 1, self.num_made + 1
+        door = self
+
+        class Counted(ScriptedTextEnv):
+            is_open = True
+
+            def reset(self, **kwargs):
+                assert self.is_open
+                return super().reset(**kwargs)
+
+            def close(self):
+                assert self.is_open
+                self.is_open = False
+                door.num_open -= 1
+
+        return Counted(**self.options)
+
+
+def test_environments_are_closed_after_every_use_and_made_again_for_the_next(make_trainer):
+    train, other, ours = Door(), Door(), Door()
+    trainer = make_trainer(train, eval_env=other, max_steps=2, eval_strategy="steps", eval_steps=1)
+    trainer.train()
+    assert (train.num_open, other.num_open) == (0, 0)
+    assert train.num_made >= 16
+    made = train.num_made
+    trainer.train()
+    assert train.num_open == 0
+    assert train.num_made > made
+    trainer.evaluate()
+    trainer.rollout(seeds=[1], num_generations=2, temperature=1.0)
+    trainer.rollout(env=ours, seeds=[1], num_generations=2, temperature=1.0)
+    trainer.eval_panel.random_success(trainer.eval_panel.names[0])
+    assert (train.num_open, other.num_open, ours.num_open) == (0, 0, 0)
+    assert ours.num_made == 2
+
+
+def test_environments_stay_open_between_the_rollouts_and_evaluations_of_a_training(make_trainer):
+    door = Door()
+    trainer = make_trainer(door, max_steps=3, eval_strategy="steps", eval_steps=1, eval_episodes=16)
+    trainer.train()
+    # Sixteen episodes side by side, in training as in evaluation.
+    assert door.num_made == 16
+
+
+def test_environments_are_closed_after_an_error(make_trainer):
+    door = Door(script=[Step(error=OSError("disk"))])
+    trainer = make_trainer(door)
+    for call in (trainer.train, trainer.evaluate):
+        with pytest.raises(RuntimeError, match="OSError: disk"):
+            call()
+        assert door.num_open == 0
