@@ -26,7 +26,14 @@ from ragen_trl.engines import (
     ReplyLuck,
     SamplingRules,
 )
-from ragen_trl.environments import EnvLike, make_eval_pools, make_pools, open_pools
+from ragen_trl.environments import (
+    EnvLike,
+    EnvPool,
+    close_after_error,
+    make_eval_pools,
+    make_pools,
+    open_pools,
+)
 from ragen_trl.evaluation import EvaluationPanel
 from ragen_trl.generation import sample_replies
 from ragen_trl.loading import load_tokenizer
@@ -73,30 +80,37 @@ class PlayingTrainer(GRPOTrainer):
         if not isinstance(args, StarPOConfig):
             raise TypeError(f"`args` must be a `StarPOConfig`, got {type(args).__name__}.")
         self._pools = make_pools(env, args.agent_turns)
+        with close_after_error(self._pools):
+            eval_pools = make_eval_pools(eval_env, self._pools, args.agent_turns)
         self.eval_panel = EvaluationPanel(
-            make_eval_pools(eval_env, self._pools, args.agent_turns),
+            eval_pools,
             first_seed=args.eval_seed,
             num_seeds=args.eval_episodes,
             validation_share=args.validation_share,
         )
-        if processing_class is None and isinstance(model, str):
-            processing_class = load_tokenizer(model)
-        placeholder = Dataset.from_dict({"prompt": [""]})
-        check_adapter_name(model, args)
-        if args.beta or args.kl_in_reward_coef:
-            check_reference_adapter(model, further.get("peft_config"))
-        with _reference_for_any_kl(args), plain_reference(model):
-            super().__init__(
-                model=model,
-                reward_funcs=reward_is_the_environments,
-                args=args,
-                train_dataset=placeholder,
-                eval_dataset=placeholder,
-                processing_class=processing_class,
-                **further,
-            )
-        self.beta = args.beta
-        check_trainer(self)
+        with close_after_error(self._all_pools):
+            if processing_class is None and isinstance(model, str):
+                processing_class = load_tokenizer(model)
+            placeholder = Dataset.from_dict({"prompt": [""]})
+            check_adapter_name(model, args)
+            if args.beta or args.kl_in_reward_coef:
+                check_reference_adapter(model, further.get("peft_config"))
+            with _reference_for_any_kl(args), plain_reference(model):
+                super().__init__(
+                    model=model,
+                    reward_funcs=reward_is_the_environments,
+                    args=args,
+                    train_dataset=placeholder,
+                    eval_dataset=placeholder,
+                    processing_class=processing_class,
+                    **further,
+                )
+            self.beta = args.beta
+            check_trainer(self)
+            self._prepare_to_play()
+
+    def _prepare_to_play(self) -> None:
+        args = self.args
         self.add_callback(RunLogCallback(self.eval_panel))
         self._chat = ChatCodec(
             self._tokenizer,
@@ -109,6 +123,10 @@ class PlayingTrainer(GRPOTrainer):
         self._is_reference_engine = uses_reference_engine(self)
         self._limits = TokenLimits(args.max_new_tokens_per_turn, args.max_trajectory_tokens)
         self._iteration = 0
+
+    @property
+    def _all_pools(self) -> list[EnvPool]:
+        return [*self._pools, *self.eval_panel.pools.values()]
 
     def _stop_at_template_end(self) -> None:
         if self._chat.end_ids == self.eos_token_ids:
@@ -152,7 +170,7 @@ class PlayingTrainer(GRPOTrainer):
         ignore_keys_for_eval: list[str] | None = None,
     ) -> Any:
         """Train as `GRPOTrainer` does, and close the environments at the end, or after an error."""
-        with open_pools([*self._pools, *self.eval_panel.pools.values()]):
+        with open_pools(self._all_pools):
             return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
 
     def evaluate(

@@ -80,6 +80,31 @@ class ScriptedTextEnv(gym.Env[Any, Any]):
         return self._observation, step.reward, step.terminated, step.truncated, info
 
 
+class CountedEnvs:
+    """Make scripted environments and count those that are open."""
+
+    def __init__(self, **options):
+        self.options, self.num_open, self.num_made = options, 0, 0
+
+    def __call__(self):
+        self.num_open, self.num_made = self.num_open + 1, self.num_made + 1
+        door = self
+
+        class Counted(ScriptedTextEnv):
+            is_open = True
+
+            def reset(self, **kwargs):
+                assert self.is_open
+                return super().reset(**kwargs)
+
+            def close(self):
+                assert self.is_open
+                self.is_open = False
+                door.num_open -= 1
+
+        return Counted(**self.options)
+
+
 class UnnamedTextEnv(gym.Env[str, int]):
     """A `Discrete` action space without `action_names`."""
 
