@@ -143,11 +143,6 @@ def _check_sampling(config: Any) -> None:
             "`repetition_penalty` must be finite and positive, got "
             f"{config.repetition_penalty}. 1.0 does nothing."
         )
-    if not isinstance(config.generation_kwargs, dict | None):
-        raise TypeError(
-            "`generation_kwargs` must be a dict by the names of `GenerationConfig`, got "
-            f"{config.generation_kwargs!r}."
-        )
 
 
 def _check_choices(config: Any) -> None:

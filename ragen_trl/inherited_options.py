@@ -4,6 +4,8 @@ from typing import Any
 
 from trl import GRPOConfig
 
+from ragen_trl.generation_options import check_generation_kwargs
+
 # Options of GRPOConfig, and of TrainingArguments below it, that cannot be meant here: the value that
 # leaves them off, and what to use.
 REFUSED_OPTIONS: dict[str, tuple[Any, str]] = {
@@ -80,23 +82,16 @@ REFUSED_OPTIONS |= {
     for name in names
 }
 
-# What the trainer itself tells `generate`.
-_GENERATION_KEYS = ("max_new_tokens", "do_sample", "temperature", "num_return_sequences")
-
 
 def check_inherited_options(config: GRPOConfig) -> None:
     """Refuse every inherited option that would have no effect.
 
     Raises:
+        TypeError: As `check_generation_kwargs`.
         ValueError: Naming the option, its value, and what to use instead.
     """
     for name, (off, remedy) in REFUSED_OPTIONS.items():
         value = getattr(config, name)
         if value != off:
             raise ValueError(f"`{name}` must be left at {off!r} in StarPO, got {value!r}. {remedy}")
-    clashes = sorted(set(_GENERATION_KEYS) & set(config.generation_kwargs or {}))
-    if clashes:
-        raise ValueError(
-            f"`generation_kwargs` must not hold {clashes}, which the trainer sets itself. Use "
-            "`max_new_tokens_per_turn`, `temperature`, `eval_temperature` and `num_generations`."
-        )
+    check_generation_kwargs(config)

@@ -14,6 +14,7 @@ from trl import GRPOTrainer
 
 from ragen_trl.chat import ChatCodec
 from ragen_trl.engines import find_obstacle, has_prompt_adapter
+from ragen_trl.generation_options import shaping_rules
 
 logger = get_logger(__name__)
 
@@ -47,11 +48,11 @@ def check_trainer(trainer: GRPOTrainer) -> None:
             "Several processes must each hold the whole model (DDP), got DeepSpeed or FSDP. Use one "
             "process, or neither of these."
         )
-    truncates = trainer.top_p < 1.0 or trainer.top_k > 0 or bool(trainer.min_p)
-    if truncates or trainer.repetition_penalty != 1.0:
+    if rules := shaping_rules(trainer.args):
         logger.warning(
-            "`top_p`, `top_k`, `min_p` and `repetition_penalty` change what is sampled but not the "
-            "log-probabilities that are trained, which biases the update. Leave them off."
+            f"What is sampled is changed by {', '.join(f'`{rule}`' for rule in rules)}, and the "
+            "log-probabilities that are trained are not: they are those of the unrestricted "
+            "distribution, which biases the update. Leave these off."
         )
 
 

@@ -292,16 +292,3 @@ def test_refused_options_off_is_the_default_of_trl(name):
 def test_aliases_of_refused_options_are_refused_as_well(alias, name, tmp_path):
     with pytest.raises(ValueError, match=f"`{name}` must be left at False"):
         StarPOConfig(str(tmp_path), **{alias: True})
-
-
-@pytest.mark.parametrize(
-    "key", ["max_new_tokens", "temperature", "do_sample", "num_return_sequences"]
-)
-def test_generation_kwargs_that_would_be_overridden_are_refused(key, tmp_path):
-    with pytest.raises(
-        ValueError, match=f"`generation_kwargs` must not hold .*{key}.* Use `max_new"
-    ):
-        StarPOConfig(str(tmp_path), generation_kwargs={key: 1, "top_k": 5})
-    assert StarPOConfig(str(tmp_path), generation_kwargs={"top_k": 5}).generation_kwargs == {
-        "top_k": 5
-    }
