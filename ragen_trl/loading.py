@@ -36,6 +36,7 @@ def load_policy(model: str, *, dtype: str = "float32") -> tuple[Any, Any]:
     """
     if model == EMBEDDED:
         return load_tiny_policy(dtype=dtype)
+    check_folder(model)
     if (adapter := _find_adapter(Path(model))) is not None:
         policy = AutoPeftModelForCausalLM.from_pretrained(
             str(adapter), is_trainable=True, dtype=dtype
@@ -43,6 +44,32 @@ def load_policy(model: str, *, dtype: str = "float32") -> tuple[Any, Any]:
     else:
         policy = AutoModelForCausalLM.from_pretrained(model, dtype=dtype)
     return policy, load_tokenizer(model)
+
+
+def check_folder(model: str) -> None:
+    """Refuse the folder of a training that was broken off: it holds checkpoints, and no model.
+
+    Raises:
+        ValueError: Naming the newest checkpoint that can be loaded.
+    """
+    folder = Path(model)
+    if not folder.is_dir() or _holds_model(folder):
+        return
+    checkpoints = folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*")
+    numbered = [path for path in checkpoints if path.name.rpartition("-")[2].isdecimal()]
+    # One that was being written when the training ended may hold no model yet.
+    complete = [path for path in numbered if _holds_model(path)]
+    if complete:
+        newest = max(complete, key=lambda path: int(path.name.rpartition("-")[2]))
+        raise ValueError(
+            f"`model` must be a folder with a model or an adapter, got {model!r}, which holds "
+            "checkpoints alone, as a training does that was broken off. Pass the newest one, "
+            f"{str(newest)!r}."
+        )
+
+
+def _holds_model(folder: Path) -> bool:
+    return (folder / "config.json").exists() or _find_adapter(folder) is not None
 
 
 def _find_adapter(folder: Path) -> Path | None:

@@ -36,7 +36,7 @@ from ragen_trl.environments import (
 )
 from ragen_trl.evaluation import EvaluationPanel
 from ragen_trl.generation import sample_replies
-from ragen_trl.loading import load_tokenizer
+from ragen_trl.loading import check_folder, load_tokenizer
 from ragen_trl.metrics import evaluation_metrics, merge_evaluations
 from ragen_trl.progress import RolloutBar
 from ragen_trl.records import EPISODES_FOLDER, write_trajectories
@@ -89,8 +89,10 @@ class PlayingTrainer(GRPOTrainer):
             validation_share=args.validation_share,
         )
         with close_after_error(self._all_pools):
-            if processing_class is None and isinstance(model, str):
-                processing_class = load_tokenizer(model)
+            if isinstance(model, str):
+                check_folder(model)
+                if processing_class is None:
+                    processing_class = load_tokenizer(model)
             placeholder = Dataset.from_dict({"prompt": [""]})
             check_adapter_name(model, args)
             if args.beta or args.kl_in_reward_coef:

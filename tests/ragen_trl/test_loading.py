@@ -127,3 +127,25 @@ def test_load_policy_embedded_one_takes_the_asked_precision():
 def test_load_policy_unknown_folder_is_an_error_that_names_it(tmp_path):
     with pytest.raises(OSError, match="nowhere"):
         load_policy(str(tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize("is_adapter", [False, True])
+def test_load_policy_of_a_training_that_was_broken_off_names_the_newest_checkpoint(
+    saved, tmp_path, is_adapter
+):
+    run = tmp_path / "run"
+    for step in (9, 10):
+        if is_adapter:
+            save_adapters(saved, run / f"checkpoint-{step}", "mine")
+        else:
+            shutil.copytree(saved, run / f"checkpoint-{step}")
+    # The training ended while this one was written.
+    (run / "checkpoint-11").mkdir()
+    (run / "checkpoint-best").mkdir()
+    newest = run / "checkpoint-10"
+    with pytest.raises(ValueError, match=f"holds checkpoints alone.* '{newest}'"):
+        load_policy(str(run))
+    load_policy(str(newest))
+    # Once the model is there, it is what is meant.
+    shutil.copytree(saved, run, dirs_exist_ok=True)
+    load_policy(str(run))

@@ -458,3 +458,13 @@ def test_environments_are_closed_where_the_trainer_cannot_be_built(
         make_trainer(**options)
     assert train.num_made == 1
     assert (train.num_open, other.num_open) == (0, 0)
+
+
+@pytest.mark.parametrize("has_tokenizer", [True, False])
+def test_model_that_is_a_broken_off_training_names_the_newest_checkpoint(
+    make_trainer, saved_start, tmp_path, start, has_tokenizer
+):
+    Path(saved_start).rename(tmp_path / "checkpoint-3")
+    tokenizer = start[1] if has_tokenizer else None
+    with pytest.raises(ValueError, match="`model` must be .*checkpoint-3'"):
+        make_trainer(model=str(tmp_path), processing_class=tokenizer)

@@ -1,4 +1,5 @@
 import json
+import shutil
 import subprocess
 import sys
 
@@ -152,3 +153,15 @@ def test_the_package_is_the_command_and_the_name_is_the_function():
     )
     assert "--suite" in shown.stdout
     assert shown.stderr == ""
+
+
+def test_a_training_that_was_broken_off_names_its_newest_checkpoint(saved_start, tmp_path, capsys):
+    run = tmp_path / "run"
+    for step in (9, 10):
+        shutil.copytree(saved_start, run / f"checkpoint-{step}")
+    with pytest.raises(SystemExit) as stopped:
+        main([str(run), "--env", BANDIT, *QUICK])
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert f"Pass the newest one, '{run / 'checkpoint-10'}'" in error
+    assert "Traceback" not in error
