@@ -225,7 +225,7 @@ class CriticLearner:
 
         Raises:
             FileNotFoundError: If the checkpoint holds no critic.
-            ValueError: If it holds another critic.
+            ValueError: If it holds another critic, or an optimizer without groups for weight decay.
         """
         if not (folder / WEIGHTS_FILE).exists():
             raise FileNotFoundError(
@@ -233,18 +233,33 @@ class CriticLearner:
                 "none. Resume with the `advantage_estimator` that it was trained with."
             )
         weights, own = load_file(folder / WEIGHTS_FILE), self.critic.trained_parameters()
-        if weights.keys() != own.keys():
+        shapes, own_shapes = ({(n, tuple(w.shape)) for n, w in x.items()} for x in (weights, own))
+        if shapes != own_shapes:
+            differing = sorted({name for name, _ in shapes ^ own_shapes})
             raise ValueError(
                 f"`resume_from_checkpoint` must hold the critic that is configured, but {folder} "
-                f"differs in {sorted(weights.keys() ^ own.keys())[:3]}. Resume with the same model, "
+                f"differs in {differing[:3]}. Resume with the same model, "
                 "adapter and `critic_model_name_or_path`."
             )
+        state = torch.load(folder / OPTIMIZER_FILE, map_location="cpu", weights_only=True)
+        self._check_groups(state["optimizer"], folder)
         with torch.no_grad():
             for name, parameter in own.items():
                 parameter.copy_(weights[name])
-        state = torch.load(folder / OPTIMIZER_FILE, map_location="cpu", weights_only=True)
         self.optimizer.load_state_dict(state["optimizer"])
         self.scheduler.load_state_dict(state["scheduler"])
+
+    def _check_groups(self, state: Mapping[str, Any], folder: Path) -> None:
+        theirs, ours = (
+            [len(group["params"]) for group in optimizer["param_groups"]]
+            for optimizer in (state, self.optimizer.state_dict())
+        )
+        if theirs != ours:
+            raise ValueError(
+                f"`resume_from_checkpoint` must be a checkpoint of this version, but {OPTIMIZER_FILE} "
+                f"in {folder} has groups of {theirs} parameters, not {ours}, with and without weight "
+                f"decay. To begin a new run with its policy, pass {str(folder)!r} as `model`."
+            )
 
     def _forward(self, batch: Mapping[str, Tensor]) -> Tensor:
         with self._accelerator.autocast():

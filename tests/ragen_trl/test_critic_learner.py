@@ -24,11 +24,11 @@ from tests.training import assert_same_tensors, copy_model, copy_tensors
 def make_learner(start, tmp_path):
     trained, _ = start
 
-    def make(*, uses_lora=False, **options):
+    def make(*, uses_lora=False, rank=2, **options):
         policy = copy_model(trained)
         if uses_lora:
             torch.manual_seed(0)
-            policy = get_peft_model(policy, LoraConfig(r=2, target_modules="all-linear"))
+            policy = get_peft_model(policy, LoraConfig(r=rank, target_modules="all-linear"))
         args = StarPOConfig(
             str(tmp_path), use_cpu=True, **{"gradient_checkpointing": False, **options}
         )
@@ -177,6 +177,31 @@ def test_learner_refuses_the_checkpoint_of_another_critic(make_learner, tmp_path
     assert (tmp_path / OPTIMIZER_FILE).exists()
     before = copy_tensors(learner.critic.trained_parameters().items())
     with pytest.raises(ValueError, match=r"must hold the critic that is configured.* differs in"):
+        learner.load(tmp_path)
+    assert_same_tensors(learner.critic.trained_parameters(), before, atol=0)
+
+
+def test_learner_refuses_a_critic_of_other_shapes(make_learner, tmp_path):
+    learner = make_learner(uses_lora=True)
+    make_learner(uses_lora=True, rank=3).save(tmp_path)
+    before = copy_tensors(learner.critic.trained_parameters().items())
+    with pytest.raises(ValueError, match=r"differs in .*lora_A"):
+        learner.load(tmp_path)
+    assert_same_tensors(learner.critic.trained_parameters(), before, atol=0)
+
+
+def test_learner_refuses_an_optimizer_from_before_there_were_groups_for_decay(
+    make_learner, tmp_path
+):
+    learner, older = make_learner(), make_learner()
+    parameters = [p for group in older.optimizer.param_groups for p in group["params"]]
+    older.optimizer = torch.optim.AdamW(parameters)
+    older.learn(make_batch())
+    older.save(tmp_path)
+    before = copy_tensors(learner.critic.trained_parameters().items())
+    with pytest.raises(
+        ValueError, match=rf"{OPTIMIZER_FILE} in .* has groups of \[{len(parameters)}\]"
+    ):
         learner.load(tmp_path)
     assert_same_tensors(learner.critic.trained_parameters(), before, atol=0)
 

@@ -466,5 +466,5 @@ def test_model_that_is_a_broken_off_training_names_the_newest_checkpoint(
 ):
     Path(saved_start).rename(tmp_path / "checkpoint-3")
     tokenizer = start[1] if has_tokenizer else None
-    with pytest.raises(ValueError, match="`model` must be .*checkpoint-3'"):
+    with pytest.raises(ValueError, match=r"`model` must be .*checkpoint-3'"):
         make_trainer(model=str(tmp_path), processing_class=tokenizer)
