@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import spaces
 
-from ragen_envs.parsing import TAGS, normalize_name
+from ragen_envs.parsing import check_names_apart, normalize_name
 from ragen_envs.visible_text import visible_form
 
 
@@ -72,13 +72,7 @@ def check_action_names(names: Sequence[str], num_actions: int, separator: str, l
             f"`action_names` of {label} must be visible and differ in more than case, "
             f"whitespace and composition, got {names!r}. Rename the actions."
         )
-    for part in (separator, *TAGS):
-        # A reply may write a name in any case, and is cut at the separator before names are read.
-        if any(part.casefold() in name.casefold() for name in names):
-            raise ValueError(
-                f"`action_names` of {label} must not contain {part!r}, got {names!r}. "
-                "Pass another `separator`, or rename the actions."
-            )
+    check_names_apart(names, separator, f"`action_names` of {label}")
 
 
 def check_task_description(description: Any, label: str) -> str:

@@ -54,7 +54,8 @@ def parse_reply(
 
     Raises:
         TypeError: If `text` or `separator` is not a `str`, or `action_names` not a sequence of such.
-        ValueError: If `separator` is empty or holds a tag.
+        ValueError: If `separator` is empty or holds a tag, or an action name holds the separator or
+            a tag, in any case of its letters.
 
     Example:
         >>> parse_reply("<think>go</think><answer>up || Jump</answer>", ("Up", "Down"))
@@ -65,6 +66,7 @@ def parse_reply(
     check_separator(separator)
     if action_names is not None:
         _check_names(action_names)
+        _check_names_apart(tuple(action_names), separator)
     thought, answer = _split_blocks(text, think=think)
     if answer is None:
         return ParsedReply(thought=thought, actions=(), is_valid=False)
@@ -124,6 +126,25 @@ def check_separator(separator: str) -> None:
         )
 
 
+def check_names_apart(names: Sequence[str], separator: str, owner: str = "`action_names`") -> None:
+    """Check that no name holds the separator or a tag: it would be cut before it is read.
+
+    Args:
+        names: Names, which a reply may write in any case.
+        separator: What stands between two of them.
+        owner: How the message calls the names.
+
+    Raises:
+        ValueError: If one does.
+    """
+    for part in (separator, *TAGS):
+        if any(part.casefold() in name.casefold() for name in names):
+            raise ValueError(
+                f"{owner} must not contain {part!r}, got {names!r}. "
+                "Pass another `separator`, or rename the actions."
+            )
+
+
 def normalize_name(name: str) -> str:
     """Return the form in which names are compared: case folded, whitespace collapsed."""
     return " ".join(name.casefold().split())
@@ -157,6 +178,12 @@ def _match_names(pieces: Sequence[str], action_names: Sequence[str]) -> tuple[st
 @lru_cache
 def _canonical_names(action_names: tuple[str, ...]) -> dict[str, str]:
     return {normalize_name(name): name for name in reversed(action_names)}
+
+
+@lru_cache
+def _check_names_apart(names: tuple[str, ...], separator: str) -> None:
+    # Cached, since every turn of an episode asks for the same names.
+    check_names_apart(names, separator)
 
 
 def _check_names(action_names: Sequence[str]) -> None:

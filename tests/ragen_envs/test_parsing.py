@@ -1,10 +1,13 @@
+import re
 import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ragen_envs import AgentTurns
 from ragen_envs.parsing import ParsedReply, format_reply, parse_reply
+from tests.fakes import ScriptedTextEnv
 
 NAMES = ("Up", "Down", "Turn Left")
 MALFORMED = ParsedReply(thought="", actions=(), is_valid=False)
@@ -135,6 +138,29 @@ def test_parse_reply_with_names_that_read_alike_takes_first():
 def test_parse_reply_with_wrong_argument_raises(arguments, options, error):
     with pytest.raises(error, match=r"`(text|action_names|separator)` must be"):
         parse_reply(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("names", "separator", "part"),
+    [
+        (("Up", "Down"), "U", "U"),
+        (("Up", "Down"), "u", "u"),
+        (("Up", "Down"), "OW", "OW"),
+        (("Up", "Turn Left"), " ", " "),
+        (["Up", "Straße"], "SS", "SS"),
+        (("Up", "a||b"), "||", "||"),
+        (("Up", "<ANSWER>"), "||", "<answer>"),
+    ],
+)
+def test_parse_reply_refuses_names_that_the_separator_or_a_tag_would_cut(names, separator, part):
+    message = rf"`action_names` must not contain {re.escape(repr(part))}, got .*another `separator`"
+    for text in ("", "<answer>Up</answer>"):
+        with pytest.raises(ValueError, match=message):
+            parse_reply(text, names, separator=separator, think=False)
+    # Free text has no names that could be cut.
+    assert parse_reply("<answer>A</answer>", None, separator=separator, think=False).is_valid
+    with pytest.raises(ValueError, match="must not contain"):
+        AgentTurns(ScriptedTextEnv(action_names=tuple(names)), separator=separator)
 
 
 @pytest.mark.parametrize("tag", ["<think>", "</think>", "<answer>", "</answer>", "<", "|| "])
