@@ -206,6 +206,8 @@ class CriticLearner:
     def skip(self) -> dict[str, float]:
         """Let a micro-batch that teaches nothing pass; the schedule moves on as the policy's does."""
         if self._accelerator.sync_gradients:
+            # Without a gradient it moves nothing; the policy's is called as well.
+            self.optimizer.step()
             self.scheduler.step()
         return {}
 

@@ -10,7 +10,6 @@ from torch import Tensor
 from ragen_trl.completions import can_share_prompts, score_tokens
 from ragen_trl.functional import importance_weights
 from ragen_trl.playing_trainer import PlayingTrainer
-from ragen_trl.trainer_checks import check_recorded_logps
 from ragen_trl.trl_compat import disable_gradient_checkpointing, use_adapter
 
 
@@ -40,7 +39,6 @@ class ScoringTrainer(PlayingTrainer):
         needs_old = corrects_vllm or has_kl_reward or not is_single_update
         for batch in batches:
             if are_recorded:
-                check_recorded_logps(batch)
                 batch["old_per_token_logps"] = batch["sampling_per_token_logps"]
             elif needs_old:
                 batch["old_per_token_logps"] = self._logps(self.model, batch)

@@ -30,7 +30,7 @@ from ragen_trl.selection import Selection, select_trajectories
 from ragen_trl.starpo_config import StarPOConfig
 from ragen_trl.start_states import GroupDealer
 from ragen_trl.token_advantages import add_token_advantages
-from ragen_trl.trainer_checks import check_finite, warn_about_dead_groups
+from ragen_trl.trainer_checks import check_finite, check_recorded_logps, warn_about_dead_groups
 from ragen_trl.trajectory import Trajectory
 from ragen_trl.trl_compat import disable_dropout_in_model
 from ragen_trl.update import build_micro_batches, starpo_loss, update_metrics
@@ -145,9 +145,10 @@ class StarPOTrainer(ScoringTrainer):
             trial: See transformers' `Trainer`, as for what follows.
             ignore_keys_for_eval: Without effect; evaluation plays episodes.
         """
-        # Batches that an earlier call left are of another policy.
+        # What an earlier call left is of another policy, or of an update that was broken off.
         self._pending.clear()
         self._watched, self._update_sums, self._update_seconds = {}, None, 0.0
+        self._metrics["train"].clear()
         output = super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
         while (rollback := take_rollback(self.callback_handler.callbacks)) is not None:
             self._prepare_rollback(rollback)
@@ -161,8 +162,8 @@ class StarPOTrainer(ScoringTrainer):
         scheduler = super().create_scheduler(num_own_steps, optimizer)
         if is_new:
             begin_later(scheduler, self._critic_warmup_steps)
-            if self.critic is not None:
-                self.critic.create_scheduler(num_training_steps)
+        if self.critic is not None:
+            self.critic.create_scheduler(num_training_steps)
         return scheduler
 
     def _prepare_rollback(self, rollback: Rollback) -> None:
@@ -243,6 +244,8 @@ class StarPOTrainer(ScoringTrainer):
             # Nothing to learn: one update without a batch, so that training goes on.
             self._pending.extend({} for _ in range(args.gradient_accumulation_steps))
             return
+        if args.old_logps == "rollout":
+            check_recorded_logps([row.trajectory for row in rows])
         passes = plan_passes(
             rows, self.num_iterations, args.update_batch_size, seed=args.seed + self._iteration
         )
@@ -345,7 +348,9 @@ class StarPOTrainer(ScoringTrainer):
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm)
-        check_finite("gradient norm", float(norm), "`learning_rate`")
+        # DeepSpeed has none before its first step.
+        if norm is not None:
+            check_finite("gradient norm", float(norm), "`learning_rate`")
         return norm
 
     def _measure_update(self) -> None:

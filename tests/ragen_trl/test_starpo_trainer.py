@@ -343,17 +343,20 @@ def test_model_without_trainable_parameters_is_refused(make_trainer, start):
         make_trainer(model=adapter)
 
 
-@pytest.mark.parametrize("updates_per_rollout", [1, 4])
+@pytest.mark.parametrize(
+    ("updates_per_rollout", "further"),
+    [
+        (1, {}),
+        (4, {"num_iterations": 4}),
+        # Two passes of two updates, each with a split of its own.
+        (4, {"num_iterations": 2, "rollout_filter": "none", "per_device_train_batch_size": 8}),
+    ],
+)
 def test_resumed_training_equals_uninterrupted_training(
-    make_trainer, tmp_path, updates_per_rollout
+    make_trainer, tmp_path, updates_per_rollout, further
 ):
     # With four updates per rollout, the checkpoint falls between two of them.
-    options = {
-        "save_strategy": "steps",
-        "save_steps": 2,
-        "num_iterations": updates_per_rollout,
-        "learning_rate": 1e-2,
-    }
+    options = {"save_strategy": "steps", "save_steps": 2, "learning_rate": 1e-2, **further}
     whole = make_trainer(max_steps=4, output_dir=str(tmp_path / "whole"), **options)
     torch.manual_seed(11)
     whole.train()
