@@ -13,7 +13,6 @@ from datasets import Dataset
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 from trl import GRPOTrainer
 
-from ragen_trl.adapters import check_reference_adapter, plain_reference
 from ragen_trl.chat import ChatCodec
 from ragen_trl.collation import split_evenly
 from ragen_trl.engines import (
@@ -33,6 +32,7 @@ from ragen_trl.loading import load_tokenizer
 from ragen_trl.metrics import evaluation_metrics, merge_evaluations
 from ragen_trl.progress import RolloutBar
 from ragen_trl.records import EPISODES_FOLDER, write_trajectories
+from ragen_trl.reference import Reference, reference_for_any_kl
 from ragen_trl.rollout import RolloutTimer, TokenLimits, play_episodes, start_episodes
 from ragen_trl.run_log import RunLogCallback
 from ragen_trl.starpo_config import StarPOConfig
@@ -81,9 +81,7 @@ class PlayingTrainer(GRPOTrainer):
         if processing_class is None and isinstance(model, str):
             processing_class = load_tokenizer(model)
         placeholder = Dataset.from_dict({"prompt": [""]})
-        if args.beta or args.kl_in_reward_coef:
-            check_reference_adapter(model, further.get("peft_config"))
-        with _reference_for_any_kl(args), plain_reference(model):
+        with reference_for_any_kl(model, args, further.get("peft_config")):
             super().__init__(
                 model=model,
                 reward_funcs=reward_is_the_environments,
@@ -95,6 +93,7 @@ class PlayingTrainer(GRPOTrainer):
             )
         self.beta = args.beta
         check_trainer(self)
+        self._reference = Reference(self)
         self.add_callback(RunLogCallback(self.eval_panel))
         self._chat = ChatCodec(
             self._tokenizer,
@@ -115,6 +114,17 @@ class PlayingTrainer(GRPOTrainer):
             return
         self.eos_token_ids = self._chat.end_ids
         self.generation_kwargs["eos_token_id"] = self.eos_token_ids
+
+    def train(
+        self,
+        resume_from_checkpoint: str | bool | None = None,
+        trial: Any = None,
+        ignore_keys_for_eval: list[str] | None = None,
+    ) -> Any:
+        """Train; the first call fixes the reference, which later calls leave where it is."""
+        # Before a checkpoint is read: a resumed run has the reference of its start.
+        self._reference.fix()
+        return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
 
     def rollout(
         self,
@@ -317,14 +327,3 @@ class PlayingTrainer(GRPOTrainer):
             Path(self.args.output_dir) / EPISODES_FOLDER / f"{name}.jsonl",
             ((trajectory, position | further) for trajectory, further in rows),
         )
-
-
-@contextmanager
-def _reference_for_any_kl(args: StarPOConfig) -> Iterator[None]:
-    """Let TRL, which loads a reference for `beta` alone, load it for the KL in the reward as well."""
-    beta = args.beta
-    args.beta = beta or args.kl_in_reward_coef
-    try:
-        yield
-    finally:
-        args.beta = beta
