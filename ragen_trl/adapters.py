@@ -6,11 +6,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from peft import LoraConfig, PeftModel
+from torch import nn
 
 from ragen_trl.starpo_config import StarPOConfig
 
 # What PEFT calls an adapter that was given no name.
 DEFAULT_NAME = "default"
+# What TRL calls the copy that is the reference.
+REFERENCE_NAME = "ref"
 
 # What PEFT does to the base model when it adds an adapter, and what undoes it. An initialisation
 # such as PiSSA takes a part of the base weights away, and layers are replicated, a second time.
@@ -18,6 +21,11 @@ _PLAIN_START: dict[str, Any] = {"init_lora_weights": True, "layer_replication": 
 
 # Initialisations after which the adapter adds nothing and the base is as it was.
 _ADD_NOTHING = (True, "gaussian", "eva", "orthogonal", "mica")
+
+
+def adapter_parameters(model: nn.Module, name: str) -> dict[str, nn.Parameter]:
+    """Return an adapter's parameters by their names: of modules, or alone as in embeddings."""
+    return {key: p for key, p in model.named_parameters() if name in key.split(".")}
 
 
 def plain_copy(config: LoraConfig) -> LoraConfig:

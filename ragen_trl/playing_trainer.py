@@ -11,6 +11,7 @@ import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
 from ragen_trl.adapters import check_adapter_name
@@ -156,7 +157,7 @@ class PlayingTrainer(GRPOTrainer):
         The first call fixes the reference, which later calls leave where it is.
         """
         # Before a checkpoint is read: a resumed run has the reference of its start.
-        self._reference.fix()
+        self._reference.fix(resume_from_checkpoint)
         with open_pools([*self._pools, *self.eval_panel.pools.values()]):
             return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
 
@@ -323,6 +324,16 @@ class PlayingTrainer(GRPOTrainer):
         label = "".join(c if c.isalnum() or c in "-_" else "_" for c in name)
         self._write(f"eval-{self.state.global_step:05d}-{label}", [(t, {}) for t in trajectories])
         return evaluation_metrics(trajectories, optimal_success=panel.optimal_success(name))
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        if self.args.should_save:
+            self._reference.save(self._checkpoint_folder(trial))
+
+    def _checkpoint_folder(self, trial: Any) -> Path:
+        """Return where the checkpoint of this step lies."""
+        name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        return Path(self._get_output_dir(trial=trial)) / name
 
     def _append_metrics(self, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallback
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from ragen_trl.collation import Row, plan_passes
 from ragen_trl.completions import can_share_prompts, score_tokens
@@ -348,7 +347,7 @@ class StarPOTrainer(PlayingTrainer):
         if self.ref_model is not None:
             return self._logps(self.ref_model, batch)
         model = self.accelerator.unwrap_model(self.model)
-        with use_adapter(model, adapter_name="ref" if "ref" in model.peft_config else None):
+        with use_adapter(model, adapter_name=self._reference.adapter_name):
             return self._logps(self.model, batch)
 
     # --- Update -------------------------------------------------------------------------------
@@ -450,8 +449,7 @@ class StarPOTrainer(PlayingTrainer):
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
-        name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        folder = Path(self._get_output_dir(trial=trial)) / name
+        folder = self._checkpoint_folder(trial)
         pending = {"batches": list(self._pending), "watched": self._watched}
         torch.save(pending, folder / self._pending_file)
         if self.args.should_save:

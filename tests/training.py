@@ -49,6 +49,12 @@ def copy_model(trained):
     return model
 
 
+def logits(model):
+    """Read some tokens as in play."""
+    with torch.no_grad():
+        return model.eval()(torch.arange(4, 16).view(1, -1)).logits
+
+
 def copy_tensors(named):
     return {name: tensor.detach().clone() for name, tensor in named}
 

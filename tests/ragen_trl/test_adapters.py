@@ -5,9 +5,8 @@ from transformers import TrainerCallback
 
 from ragen_trl.adapters import plain_copy
 from ragen_trl.loading import load_policy
-from tests.training import copy_model, train_logs
+from tests.training import copy_model, logits, train_logs
 
-IDS = torch.arange(4, 16).view(1, -1)
 # Each takes something from the base weights, or starts at random.
 ALTERING = ["pissa", "pissa_niter_4", "olora", False]
 
@@ -15,11 +14,6 @@ ALTERING = ["pissa", "pissa_niter_4", "olora", False]
 def make_config(**options):
     torch.manual_seed(0)
     return LoraConfig(**{"r": 4, "target_modules": "all-linear", **options})
-
-
-def logits(model):
-    with torch.no_grad():
-        return model.eval()(IDS).logits
 
 
 @pytest.mark.parametrize("init", [*ALTERING, "orthogonal", "mica", "gaussian", True])

@@ -2,11 +2,19 @@ import json
 
 import pytest
 import torch
-from peft import get_peft_model
+from peft import PeftModel, get_peft_model
 from transformers import Qwen2ForCausalLM
 
+from ragen_trl.trl_compat import use_adapter
 from tests.processes import run_script
-from tests.training import assert_same_tensors, copy_model, copy_tensors, make_lora, train_logs
+from tests.training import (
+    assert_same_tensors,
+    copy_model,
+    copy_tensors,
+    logits,
+    make_lora,
+    train_logs,
+)
 
 # Each of two processes makes a start of its own, and changes it once the trainer is made; DDP lets
 # both go on from the first one's.
@@ -49,6 +57,14 @@ def change(model, amount=0.02):
             if parameter.requires_grad:
                 parameter.add_(amount * torch.randn(parameter.shape, generator=generator))
     return model
+
+
+def reference_logits(trainer):
+    if trainer.ref_model is not None:
+        return logits(trainer.ref_model)
+    name = "ref" if "ref" in trainer.model.peft_config else None
+    with use_adapter(trainer.model, adapter_name=name):
+        return logits(trainer.model)
 
 
 def kl_of(trainer):
@@ -106,19 +122,60 @@ def test_an_adapter_changed_after_the_trainer_was_made_is_refused_where_the_base
     without_kl.train()
 
 
-def test_the_reference_stays_through_a_second_call_and_a_resumed_run(make_trainer, start):
-    options = {"beta": 0.1, "max_steps": 2, "save_strategy": "steps", "save_steps": 1}
-    begin = change(copy_model(start[0]))
-    trainer = make_trainer(model=copy_model(begin), **options)
+def begin(start, kind):
+    """What a run begins with: a model, an adapter that was warmed up, or one that is new."""
+    model = copy_model(start[0])
+    if kind == "base":
+        return {"model": model, "peft_config": make_lora()}
+    return {"model": change(get_peft_model(model, make_lora()) if kind == "adapter" else model)}
+
+
+@pytest.mark.parametrize("option", ["beta", "kl_in_reward_coef"])
+@pytest.mark.parametrize("kind", ["model", "adapter", "base"])
+def test_the_reference_stays_through_a_second_call_and_a_resumed_run(
+    make_trainer, start, kind, option
+):
+    options = {option: 0.1, "max_steps": 2, "save_strategy": "steps", "save_steps": 1}
+    options |= {"learning_rate": 2e-3, "advantage_estimator": "gae"}
+    trainer = make_trainer(**begin(start, kind), **options)
+    before = logits(trainer.model)
     trainer.train()
     trainer.train()
-    assert kl_of(trainer)[0] > 1e-5
-    resumed = make_trainer(model=copy_model(start[0]), **options | {"max_steps": 3})
-    change(resumed.model)
+    resumed = make_trainer(**begin(start, kind), **options | {"max_steps": 3})
     resumed.train(resume_from_checkpoint=True)
     for each in (trainer, resumed):
-        reference = dict(each.ref_model.named_parameters())
-        assert_same_tensors(reference, dict(begin.named_parameters()), atol=0.0)
+        torch.testing.assert_close(reference_logits(each), before, rtol=0, atol=0)
+        assert (logits(each.model) - before).abs().max() > 1e-3
+
+
+def test_another_policy_than_the_run_began_with_is_refused_when_it_is_resumed(
+    make_trainer, start, tmp_path
+):
+    def resume(**given):
+        trainer = make_trainer(**options | {"max_steps": 2} | given)
+        trainer.train(resume_from_checkpoint=checkpoint)
+
+    checkpoint = str(tmp_path / "run/checkpoint-1")
+    options = {"beta": 0.1, "max_steps": 1, "save_strategy": "steps", "save_steps": 1}
+    make_trainer(model=change(copy_model(start[0])), **options).train()
+    message = "`model` must be the policy that the run of .*checkpoint-1' began with"
+    for model in (copy_model(start[0]), checkpoint, change(copy_model(start[0]), 0.02001)):
+        with pytest.raises(ValueError, match=message):
+            resume(model=model)
+    resume(model=change(copy_model(start[0])))
+    resume(model=copy_model(start[0]), beta=0.0, advantage_estimator="gae")
+
+
+def test_the_adapter_of_a_checkpoint_is_not_taken_for_where_its_run_began(
+    make_trainer, start, tmp_path
+):
+    checkpoint = str(tmp_path / "run/checkpoint-1")
+    options = {"beta": 0.1, "max_steps": 1, "save_strategy": "steps", "save_steps": 1}
+    make_trainer(**begin(start, "base"), **options).train()
+    adapted = PeftModel.from_pretrained(copy_model(start[0]), checkpoint, is_trainable=True)
+    trainer = make_trainer(model=adapted, **options | {"max_steps": 2})
+    with pytest.raises(ValueError, match="Pass `model` and `peft_config` as then"):
+        trainer.train(resume_from_checkpoint=checkpoint)
 
 
 def test_a_policy_of_another_trainer_is_not_read_by_the_reference(make_trainer):
@@ -144,10 +201,14 @@ def test_no_weights_are_loaded_twice_by_name(make_trainer, saved_start, monkeypa
 
 
 def test_two_processes_have_one_reference(tmp_path):
-    run_script(OWN_STARTS, tmp_path, tmp_path, num_processes=2)
-    first, second = (
-        json.loads((tmp_path / f"rank{rank}.json").read_text(encoding="utf-8")) for rank in range(2)
-    )
+    def run(num_processes):
+        run_script(OWN_STARTS, tmp_path, tmp_path, num_processes=num_processes)
+        files = [tmp_path / f"rank{rank}.json" for rank in range(num_processes)]
+        return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+
+    first, second = run(2)
     assert first == second
+    # The same reference as of one process, whose start is the first one's.
+    assert first[1] == run(1)[0][1]
     assert first[0][0] == pytest.approx(0.0, abs=1e-6)
     assert first[0][1] > 1e-5
