@@ -14,7 +14,12 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
-from ragen_trl.adapters import check_adapter_name
+from ragen_trl.adapters import (
+    check_adapter,
+    check_adapter_name,
+    check_replicated_layers,
+    let_head_be_read,
+)
 from ragen_trl.chat import ChatCodec
 from ragen_trl.collation import split_evenly
 from ragen_trl.engines import (
@@ -85,6 +90,7 @@ class PlayingTrainer(GRPOTrainer):
             processing_class = load_tokenizer(model)
         placeholder = Dataset.from_dict({"prompt": [""]})
         check_adapter_name(model, args)
+        check_adapter(model, further.get("peft_config"))
         with reference_for_any_kl(model, args, further.get("peft_config")):
             super().__init__(
                 model=model,
@@ -97,6 +103,8 @@ class PlayingTrainer(GRPOTrainer):
             )
         self.beta = args.beta
         check_trainer(self)
+        check_replicated_layers(self.model)
+        let_head_be_read(self.model)
         self._reference = Reference(self)
         self.add_callback(RunLogCallback(self.eval_panel))
         self._chat = ChatCodec(

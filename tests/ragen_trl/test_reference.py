@@ -5,14 +5,15 @@ import torch
 from peft import PeftModel, get_peft_model
 from transformers import Qwen2ForCausalLM
 
-from ragen_trl.trl_compat import use_adapter
 from tests.processes import run_script
 from tests.training import (
     assert_same_tensors,
+    change,
     copy_model,
     copy_tensors,
     logits,
     make_lora,
+    reference_logits,
     train_logs,
 )
 
@@ -47,24 +48,6 @@ reference = sum(p.double().abs().sum().item() for p in trainer.ref_model.paramet
 with open(f"{sys.argv[1]}/rank{args.process_index}.json", "w") as file:
     json.dump([kl, reference], file)
 """
-
-
-def change(model, amount=0.02):
-    """Warm the model's trainable weights up, in memory alone."""
-    generator = torch.Generator().manual_seed(7)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.add_(amount * torch.randn(parameter.shape, generator=generator))
-    return model
-
-
-def reference_logits(trainer):
-    if trainer.ref_model is not None:
-        return logits(trainer.ref_model)
-    name = "ref" if "ref" in trainer.model.peft_config else None
-    with use_adapter(trainer.model, adapter_name=name):
-        return logits(trainer.model)
 
 
 def kl_of(trainer):
