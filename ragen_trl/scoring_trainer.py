@@ -71,5 +71,5 @@ class ScoringTrainer(PlayingTrainer):
         if self.ref_model is not None:
             return self._logps(self.ref_model, batch)
         model = self.accelerator.unwrap_model(self.model)
-        with use_adapter(model, adapter_name="ref" if "ref" in model.peft_config else None):
+        with use_adapter(model, adapter_name=self._reference.adapter_name):
             return self._logps(self.model, batch)

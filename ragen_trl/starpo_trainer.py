@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallback
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from ragen_trl.collation import Row, plan_passes
 from ragen_trl.critic import build_critic
@@ -389,8 +388,7 @@ class StarPOTrainer(ScoringTrainer):
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
-        name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        folder = Path(self._get_output_dir(trial=trial)) / name
+        folder = self._checkpoint_folder(trial)
         pending = {"batches": list(self._pending), "watched": self._watched}
         torch.save(pending, folder / self._pending_file)
         if self.args.should_save:
