@@ -120,8 +120,11 @@ def _describe_run(run: RunFolder, book: EpisodeBook) -> dict[str, Any]:
 
 
 def _describe_event(event: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("step", "since", "signal", "message", "action")
-    return {name: event.get(name) for name in names}
+    types = {"step": int, "since": int, "signal": str, "message": str, "action": str}
+    found = {name: event.get(name) for name in types}
+    return {
+        name: value if isinstance(value, types[name]) else None for name, value in found.items()
+    }
 
 
 def _read(name: str) -> str:

@@ -216,7 +216,12 @@ def _read_history(path: Path) -> list[dict[str, Any]]:
 
 
 def _with_steps(entries: Iterable[Any]) -> list[dict[str, Any]]:
-    return [e for e in entries if isinstance(e, dict) and isinstance(e.get("step"), int)]
+    return [e for e in entries if isinstance(e, dict) and _is_step(e.get("step"))]
+
+
+def _is_step(value: Any) -> bool:
+    # Beyond 2**53 the page's numbers are no longer whole.
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53
 
 
 def _read_references(path: Path, notes: list[str]) -> dict[str, dict[str, Any]]:
