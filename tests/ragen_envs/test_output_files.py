@@ -62,6 +62,11 @@ def test_replace_file_leaves_the_old_file_until_the_new_one_is_whole(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def fail_after_half(file, error):
+    file.write("half")
+    raise error
+
+
 @pytest.mark.parametrize("old", [None, "old"])
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_replace_file_after_an_error_leaves_what_was_there(old, error, tmp_path):
@@ -69,8 +74,7 @@ def test_replace_file_after_an_error_leaves_what_was_there(old, error, tmp_path)
     if old is not None:
         path.write_text(old, encoding="utf-8")
     with pytest.raises(error), replace_file(path) as file:
-        file.write("half")
-        raise error
+        fail_after_half(file, error)
     assert [entry.read_text(encoding="utf-8") for entry in tmp_path.iterdir()] == [old] * bool(old)
 
 
