@@ -12,9 +12,8 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallback
 
 from ragen_trl.collation import Row, plan_passes
-from ragen_trl.critic import build_critic
-from ragen_trl.critic_learner import CriticLearner
-from ragen_trl.environments import EnvLike
+from ragen_trl.critic_learner import build_learner
+from ragen_trl.environments import EnvLike, close_after_error
 from ragen_trl.metrics import peak_memory, rollout_metrics
 from ragen_trl.monitor.callback import count_rollbacks, resume_after_rollbacks, take_rollback
 from ragen_trl.monitor.rollback import Rollback, base_rates, set_base_rates
@@ -31,7 +30,6 @@ from ragen_trl.start_states import GroupDealer
 from ragen_trl.token_advantages import add_token_advantages
 from ragen_trl.trainer_checks import check_finite, check_recorded_logps, warn_about_dead_groups
 from ragen_trl.trajectory import Trajectory
-from ragen_trl.trl_compat import disable_dropout_in_model
 from ragen_trl.update import build_micro_batches, starpo_loss, update_metrics
 from ragen_trl.update_kl import AfterUpdate, as_finite, collate_spread, update_kl_sums
 
@@ -92,12 +90,20 @@ class StarPOTrainer(ScoringTrainer):
             model=model, args=args, env=env, eval_env=eval_env, peft_config=peft_config,
             processing_class=processing_class, callbacks=callbacks, optimizers=optimizers,
         )  # fmt: skip
+        with close_after_error(self._all_pools):
+            self._prepare_to_train()
+
+    def _prepare_to_train(self) -> None:
         self._dealer = GroupDealer(
             self._pools,
             first_seed=self.args.train_seed,
             validation_share=self.args.validation_share,
         )
-        self.critic = self._make_critic() if self.args.has_critic else None
+        self.critic = None
+        if self.args.has_critic:
+            self.critic = build_learner(
+                self.model, self.args, self.accelerator, self.get_decay_parameter_names
+            )
         self._pending: deque[dict[str, Tensor]] = deque()
         self._watched: dict[str, Tensor] = {}
         self.add_callback(AfterUpdate(self._measure_update))
@@ -117,18 +123,6 @@ class StarPOTrainer(ScoringTrainer):
         return (
             f"Playing {names}.\n{self.args.describe_iteration()}\n"
             f"Trainable parameters of the policy: {trainable:,}{critic}."
-        )
-
-    def _make_critic(self) -> CriticLearner:
-        critic = build_critic(
-            self.model,
-            model_name_or_path=self.args.critic_model_name_or_path,
-            dtype=self.model.dtype,
-        )
-        if self.args.disable_dropout:
-            disable_dropout_in_model(critic)
-        return CriticLearner(
-            critic, self.args, self.accelerator, decay_names=self.get_decay_parameter_names
         )
 
     def train(
