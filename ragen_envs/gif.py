@@ -7,6 +7,14 @@ from typing import Any
 
 import gymnasium as gym
 
+from ragen_envs.argument_checks import (
+    check_env,
+    check_number,
+    check_path,
+    check_picture,
+    show,
+)
+
 from ragen_envs.rendering import Picture
 
 SECONDS_PER_FRAME = 0.4
@@ -37,6 +45,7 @@ def render_gif(
         `path`.
 
     Raises:
+        TypeError: If an argument has the wrong type or the environment draws something else.
         ValueError: If the environment does not draw pictures or a number is out of range.
         ImportError: If Pillow is missing.
 
@@ -49,6 +58,11 @@ def render_gif(
         >>> ragen_envs.render_gif(env, plan, file, seed=3).stat().st_size > 1000
         True
     """
+    check_env(env)
+    check_path("path", path)
+    check_number("seconds_per_frame", seconds_per_frame, minimum=0.01, maximum=60)
+    if not isinstance(actions, Iterable):
+        raise TypeError(f"`actions` must be actions to play, got {show(actions)}. Pass a list.")
     if env.render_mode != "rgb_array":
         raise ValueError(
             f"`env` must be made with `render_mode='rgb_array'`, got {env.render_mode!r}."
@@ -88,17 +102,21 @@ def write_gif(
         `path`.
 
     Raises:
+        TypeError: If an argument has the wrong type.
         ValueError: If there are no frames, their shapes differ or a number is out of range.
         ImportError: If Pillow is missing.
     """
+    check_path("path", path)
+    if not isinstance(frames, Sequence):
+        raise TypeError(f"`frames` must be a list of pictures, got {show(frames)}.")
+    for frame in frames:
+        check_picture("frames", frame)
     if len({frame.shape for frame in frames}) != 1:
         raise ValueError(
             f"`frames` must hold pictures of one shape, got {[frame.shape for frame in frames]}."
         )
-    if not 0.01 <= seconds_per_frame <= 60:
-        raise ValueError(f"`seconds_per_frame` must be in [0.01, 60], got {seconds_per_frame}.")
-    if not 0 <= seconds_at_end <= 60:
-        raise ValueError(f"`seconds_at_end` must be in [0, 60], got {seconds_at_end}.")
+    check_number("seconds_per_frame", seconds_per_frame, minimum=0.01, maximum=60)
+    check_number("seconds_at_end", seconds_at_end, minimum=0, maximum=60)
     try:
         from PIL import Image
     except ImportError as error:
@@ -121,4 +139,5 @@ def write_gif(
 
 def _read_frame(env: gym.Env[Any, Any]) -> Picture:
     frame: Any = env.render()
-    return frame  # type: ignore[no-any-return]  # what `rgb_array` promises
+    check_picture("env.render()", frame)
+    return frame  # type: ignore[no-any-return]  # checked above

@@ -1,6 +1,7 @@
 import json
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 from ragen_envs.curriculum import Curriculum
@@ -116,6 +117,28 @@ def test_load_state_dict_of_other_ranges_raises():
         Curriculum(RANGES).load_state_dict(state)
 
 
+@pytest.mark.parametrize("stage", [7, -1, True, "1", None])
+def test_load_state_dict_of_a_stage_that_is_none_raises_and_changes_nothing(stage):
+    curriculum = Curriculum(RANGES)
+    state = {**curriculum.state_dict(), "stage": stage}
+    with pytest.raises((TypeError, ValueError), match=r"^`state\['stage'\]` must be"):
+        curriculum.load_state_dict(state)
+    assert curriculum.stage == 0
+
+
+@pytest.mark.parametrize("batches", [[[2, 1]], [[-1, 1]], [["1", 1]], [[1, 0]], [[1]], [1], 5])
+def test_load_state_dict_of_batches_that_cannot_be_raises(batches):
+    curriculum = Curriculum(RANGES)
+    with pytest.raises((TypeError, ValueError), match=r"^`state.* must "):
+        curriculum.load_state_dict({**curriculum.state_dict(), "batches": batches})
+
+
+@pytest.mark.parametrize("success", [True, np.bool_(True), 1])
+def test_update_takes_every_kind_of_truth(success):
+    curriculum = Curriculum(RANGES, window=1)
+    assert curriculum.update(success)
+
+
 @pytest.mark.parametrize(
     ("ranges", "arguments", "message"),
     [
@@ -127,8 +150,8 @@ def test_load_state_dict_of_other_ranges_raises():
         ([(1.5, 3)], {}, "`ranges` must hold pairs"),
         ([(1, "3")], {}, "`ranges` must hold pairs"),
         (RANGES, {"raise_above": 0.3}, "`lower_below` and `raise_above` must be"),
-        (RANGES, {"raise_above": 1.2}, "`lower_below` and `raise_above` must be"),
-        (RANGES, {"lower_below": -0.1}, "`lower_below` and `raise_above` must be"),
+        (RANGES, {"raise_above": 1.2}, "`raise_above` must be in"),
+        (RANGES, {"lower_below": -0.1}, "`lower_below` must be in"),
         (RANGES, {"window": 0}, "`window` must be at least 1"),
     ],
 )
@@ -150,7 +173,7 @@ def test_numbers_of_episodes_are_integers():
     "arguments", [{"first": 0, "step": 1, "last": 3}, {"first": 4, "step": 1, "last": 3}]
 )
 def test_by_steps_with_a_bad_argument_raises(arguments):
-    with pytest.raises(ValueError, match=r"^`first`, `step` and `last` must be"):
+    with pytest.raises(ValueError, match=r"^`first` must be at "):
         Curriculum.by_steps(**arguments)
 
 
