@@ -12,7 +12,6 @@ from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
-from PIL import Image
 
 import ragen_envs
 
@@ -40,6 +39,8 @@ def write(env_id: str, arguments: dict[str, object], seed: int, how: str, path: 
     if path.suffix == ".gif":
         ragen_envs.render_gif(env, play(env, how, seed), path, seed=seed)
     else:
+        from PIL import Image  # in here, so that --help needs no extra
+
         env.reset(seed=seed)
         Image.fromarray(env.render()).save(path, optimize=True)
     print(f"{path}: {path.stat().st_size / 1000:.1f} kB")
@@ -54,11 +55,16 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("episode.gif"), help=".gif or .png")
     parser.add_argument("--docs", action="store_true", help="make the pictures in docs/images")
     args = parser.parse_args()
-    if args.docs:
-        for env_id, arguments, seed, name in PICTURES_OF_THE_DOCS:
-            write(env_id, arguments, seed, "solver", IMAGES / name)
-    else:
-        write(args.env, {}, args.seed, args.play, args.output)
+    try:
+        if args.docs:
+            for env_id, arguments, seed, name in PICTURES_OF_THE_DOCS:
+                write(env_id, arguments, seed, "solver", IMAGES / name)
+        else:
+            write(args.env, {}, args.seed, args.play, args.output)
+    except (gym.error.Error, ImportError, TypeError, ValueError) as error:
+        parser.error(f"cannot draw {args.env!r} into {str(args.output)!r}: {error}")
+    except OSError as error:
+        parser.error(f"`--output` must be a file that can be written: {error}")
 
 
 if __name__ == "__main__":

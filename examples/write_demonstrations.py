@@ -37,6 +37,19 @@ def write(episodes: Iterable[dict[str, Any]], path: Path) -> tuple[int, int]:
     return num_episodes, num_solved
 
 
+def read_object(text: str) -> dict[str, Any]:
+    """Read a JSON object of the command line."""
+    try:
+        content = json.loads(text)
+    except (RecursionError, ValueError) as error:
+        raise argparse.ArgumentTypeError(
+            f"must be a JSON object, got {text[:80]!r}: {error}"
+        ) from error
+    if not isinstance(content, dict):
+        raise argparse.ArgumentTypeError(f"must be a JSON object, got {text[:80]!r}")
+    return content
+
+
 def main() -> None:
     """Read the command line and write."""
     parser = argparse.ArgumentParser(description="Write optimal play as conversations.")
@@ -44,8 +57,8 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0, help="seed of the first episode")
     parser.add_argument("--thoughts", action="store_true", help="fill the think blocks")
-    parser.add_argument("--env-kwargs", type=json.loads, default={}, metavar="JSON")
-    parser.add_argument("--agent-turns-kwargs", type=json.loads, default={}, metavar="JSON")
+    parser.add_argument("--env-kwargs", type=read_object, default={}, metavar="JSON")
+    parser.add_argument("--agent-turns-kwargs", type=read_object, default={}, metavar="JSON")
     parser.add_argument("--output", type=Path, default=Path("demonstrations.jsonl"))
     args = parser.parse_args()
     try:
@@ -60,6 +73,8 @@ def main() -> None:
         num_episodes, num_solved = write(episodes, args.output)
     except (gym.error.Error, ImportError, TypeError, ValueError) as error:
         parser.error(f"cannot write demonstrations of {args.env!r}: {error}")
+    except OSError as error:
+        parser.error(f"`--output` must be a file that can be written: {error}")
     print(f"{args.output}: {num_episodes} episodes, {num_solved} of them solved")
 
 

@@ -1,7 +1,7 @@
 """StarPO for TRL: train language-model agents in multi-turn Gymnasium environments."""
 
+from ragen_trl import evaluate
 from ragen_trl.environments import EnvSpec
-from ragen_trl.evaluate import evaluate
 from ragen_trl.monitor import EchoTrapCallback
 from ragen_trl.mutual_information import MutualInformationCallback
 from ragen_trl.rollout_callback import RolloutCallback

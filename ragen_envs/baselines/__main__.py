@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(f"`--episodes` must be at least 1, got {options.episodes}.")
     try:
         baselines = [measure_baseline(i, seeds=range(options.episodes)) for i in options.ids]
-    except (gym.error.Error, TypeError, ValueError) as error:
+    except (gym.error.Error, ImportError, TypeError, ValueError) as error:
         parser.error(str(error))
     if options.json:
         lines = [json.dumps(baseline.to_dict()) for baseline in baselines]

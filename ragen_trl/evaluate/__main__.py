@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 from accelerate import PartialState
@@ -40,10 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         tables = _run(options)
     except (gym.error.Error, ImportError, TypeError, ValueError) as error:
         parser.error(str(error))
-    except (FileExistsError, NotADirectoryError, PermissionError) as error:
-        parser.error(f"`--output` must be a folder that can be written: {error}")
     except ConnectionError as error:
         parser.exit(1, f"{error}\n")
+    except OSError as error:
+        if options.output is None:
+            raise
+        parser.error(f"`--output` must be a folder that can be written: {error}")
     if PartialState().is_main_process:
         sys.stdout.write("\n\n".join(tables) + "\n")
 
@@ -62,7 +65,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--env", nargs="+", metavar="ID", default=[], help="ids of environments")
     add("--env-kwargs", default="{}", metavar="JSON", help="arguments by id, as one JSON object")
     add("--suite", choices=sorted(SUITES), help="a set of environments instead of `--env`")
-    add("--output", type=Path, help="folder for episodes and results; of several models, one each")
+    add("--output", type=_path, help="folder for episodes and results; of several models, one each")
     add("--compare", metavar="RESULT_OR_MODEL", help="test every model against this one")
     add("--batch-size", type=int, default=16, help="episodes side by side, per process")
     add("--dtype", choices=DTYPES, default="float32", help="of the weights")
@@ -81,6 +84,8 @@ def make_parser() -> argparse.ArgumentParser:
                 default=field.default,
                 help=help_text,
             )
+        elif field.default is None:
+            add(name, metavar="JSON", help=help_text)
         else:
             add(name, type=type(field.default), default=field.default, help=help_text)
     add_endpoint_arguments(parser)
@@ -89,12 +94,12 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> list[str]:
     environments = _read_environments(options)
-    settings = EvaluationSettings(
-        **{
-            field.name: getattr(options, field.name)
-            for field in dataclasses.fields(EvaluationSettings)
-        }
-    )
+    chosen = {f.name: getattr(options, f.name) for f in dataclasses.fields(EvaluationSettings)}
+    if chosen["chat_template_kwargs"] is not None:
+        chosen["chat_template_kwargs"] = _read_json(
+            "--chat-template-kwargs", chosen["chat_template_kwargs"], '{"enable_thinking": false}'
+        )
+    settings = EvaluationSettings(**chosen)
 
     def play(model: str | Player, folder: Path | None) -> EvaluationResult:
         return evaluate(
@@ -135,13 +140,8 @@ def _read_environments(options: argparse.Namespace) -> dict[str, EnvSpec]:
     """Return the environments by name."""
     if (options.suite is None) == (not options.env):
         raise ValueError("`--env` or `--suite` must be given, and not both.")
-    try:
-        kwargs = json.loads(options.env_kwargs)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f'`--env-kwargs` must be JSON such as \'{{"ragen/FrozenLake-v0": {{"is_slippery": '
-            f"false}}}}', got {options.env_kwargs!r}: {error}"
-        ) from error
+    example = '{"ragen/FrozenLake-v0": {"is_slippery": false}}'
+    kwargs = _read_json("--env-kwargs", options.env_kwargs, example)
     if not isinstance(kwargs, dict) or set(kwargs) - set(options.env):
         raise ValueError(
             f"`--env-kwargs` must map ids of `--env` {options.env} to arguments, got {kwargs!r}."
@@ -149,6 +149,21 @@ def _read_environments(options: argparse.Namespace) -> dict[str, EnvSpec]:
     if options.suite is not None:
         return SUITES[options.suite]
     return {env_id: EnvSpec(env_id, kwargs=kwargs.get(env_id, {})) for env_id in options.env}
+
+
+def _path(text: str) -> Path:
+    if not text or "\0" in text:
+        raise argparse.ArgumentTypeError(f"`--output` must be the path of a folder, got {text!r}.")
+    return Path(text)
+
+
+def _read_json(option: str, text: str, example: str) -> Any:
+    try:
+        return json.loads(text)
+    except (RecursionError, ValueError) as error:
+        raise ValueError(
+            f"`{option}` must be JSON such as '{example}', got {text!r}: {error}"
+        ) from error
 
 
 def _choose_folders(names: Sequence[str], output: Path | None) -> list[Path | None]:

@@ -76,6 +76,7 @@ class ChatEndpoint:
         timeout: Seconds without a sign of the server after which a question is repeated.
         temperature: Of sampling.
         max_new_tokens: Limit of one reply.
+        chat_template_kwargs: Sent along under this name, which vLLM and its like understand.
 
     Attributes:
         counts: What was asked and answered so far; see `EndpointPlayer.usage`.
@@ -94,6 +95,7 @@ class ChatEndpoint:
         timeout: float,
         temperature: float,
         max_new_tokens: int,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         hooks = {"request": [self._count_request], "response": [_check_answer]}
         if base_url is None:
@@ -118,6 +120,8 @@ class ChatEndpoint:
             _limit_name(self._client.base_url): max_new_tokens,
             "temperature": temperature,
         }
+        if chat_template_kwargs is not None:
+            self._options["extra_body"] = {"chat_template_kwargs": dict(chat_template_kwargs)}
         self._lock = threading.Lock()
         self.counts: Counter[str] = Counter()
 

@@ -79,6 +79,7 @@ class EndpointPlayer:
             timeout=timeout,
             temperature=settings.temperature,
             max_new_tokens=settings.max_new_tokens_per_turn,
+            chat_template_kwargs=settings.chat_template_kwargs,
         )
         self.name = f"{model} at {self._endpoint.server}"
 
@@ -105,11 +106,12 @@ class EndpointPlayer:
                 except Empty:
                     return
                 env = envs[job.pool].get()
-                try:
-                    ended.put(self._play_episode(job, env, is_over))
-                except Exception as error:
+                outcome = self._play_episode(job, env, is_over)
+                if outcome is not None:
+                    ended.put(outcome)
+                # Last, so that nothing that ends because of an error is handed in before it.
+                if isinstance(outcome, Exception):
                     is_over.set()
-                    ended.put(error)
                 envs[job.pool].put(env)
 
         for job in jobs:
@@ -159,18 +161,22 @@ class EndpointPlayer:
 
     def _play_episode(
         self, job: EpisodeJob, env: AgentTurns, is_over: threading.Event
-    ) -> EpisodeRecord:
+    ) -> EpisodeRecord | Exception | None:
+        """Return the record of a whole episode, what broke it, or `None` if it was given up."""
         episode = _Episode(job, env)
-        episode.begin()
-        while episode.is_live:
-            reply = self._endpoint.ask(episode.messages)
-            if is_over.is_set():
-                # The environment may be in other hands by now.
-                break
-            if isinstance(reply, Failure):
-                episode.fail(str(reply))
-            else:
-                episode.take_turn(reply)
+        try:
+            episode.begin()
+            while episode.is_live:
+                reply = self._endpoint.ask(episode.messages)
+                if is_over.is_set():
+                    # The environment may be in other hands by now.
+                    return None
+                if isinstance(reply, Failure):
+                    episode.fail(str(reply))
+                else:
+                    episode.take_turn(reply)
+        except Exception as error:
+            return error
         return episode.to_record()
 
 

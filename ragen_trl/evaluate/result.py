@@ -84,20 +84,26 @@ def read_result(path: str | Path) -> EvaluationResult | None:
         return None
     try:
         content = json.loads(path.read_bytes())
-    except ValueError as error:
+        if not isinstance(content, dict):
+            return None
+        if not {"settings", "episodes", "random_success"} <= content.keys():
+            return None
+        return _from_dict(content)
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(
-            f"`compare` must be a result or a model, but {path} cannot be read: {error}."
+            f"`compare` must be a result or a model, but {path} cannot be read "
+            f"({type(error).__name__}: {error})."
         ) from error
-    if not {"settings", "episodes", "random_success"} <= set(content):
-        return None
-    random_play = {
-        name: None if rate is None else Rate(**rate)
-        for name, rate in content["random_success"].items()
-    }
+
+
+def _from_dict(content: Mapping[str, Any]) -> EvaluationResult:
     return EvaluationResult(
-        settings=content["settings"],
+        settings={**content["settings"]},
         episodes=[EpisodeRecord(**record) for record in content["episodes"]],
-        random_success=random_play,
+        random_success={
+            name: None if rate is None else Rate(**rate)
+            for name, rate in content["random_success"].items()
+        },
         optimal_success=content["optimal_success"],
         usage=content["usage"],
         timings=content["timings"],

@@ -1,5 +1,6 @@
 """What an evaluation plays and under which limits; the defaults are those of `StarPOConfig`."""
 
+import json
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,8 +28,10 @@ class EvaluationSettings:
         max_new_tokens_per_turn: A longer reply is cut.
         max_trajectory_tokens: Prompt and completion together; the episode ends there.
         stop_at_answer: End a reply where its answer closes.
+        chat_template_kwargs: Further arguments of the chat template, such as `enable_thinking`.
 
     Raises:
+        TypeError: If `chat_template_kwargs` is not what a JSON object may be.
         ValueError: If a number is out of its range.
     """
 
@@ -61,6 +64,10 @@ class EvaluationSettings:
     stop_at_answer: bool = field(
         default=False, metadata={"help": "end a reply where its answer closes"}
     )
+    chat_template_kwargs: dict[str, Any] | None = field(
+        default=None,
+        metadata={"help": "further arguments of the chat template, as one JSON object"},
+    )
 
     def __post_init__(self) -> None:
         for name in ("episodes", "samples", "max_new_tokens_per_turn", "max_trajectory_tokens"):
@@ -73,6 +80,7 @@ class EvaluationSettings:
             raise ValueError(
                 f"`temperature` must be finite and at least 0, got {self.temperature}. 0 is greedy."
             )
+        _check_template_kwargs(self.chat_template_kwargs)
 
     @property
     def agent_turns(self) -> dict[str, Any]:
@@ -85,3 +93,20 @@ class EvaluationSettings:
             "think": self.think,
             "format_penalty": self.format_penalty,
         }
+
+
+def _check_template_kwargs(kwargs: Any) -> None:
+    # Written into the results, and compared with those of an evaluation that goes on.
+    try:
+        is_plain = kwargs is None or (isinstance(kwargs, dict) and kwargs == _as_json(kwargs))
+    except (TypeError, ValueError):
+        is_plain = False
+    if not is_plain:
+        raise TypeError(
+            "`chat_template_kwargs` must be a dict of names and values that JSON can hold, got "
+            f"{kwargs!r}. Pass, for instance, {{'enable_thinking': False}}."
+        )
+
+
+def _as_json(value: Any) -> Any:
+    return json.loads(json.dumps(value, allow_nan=False))

@@ -124,7 +124,7 @@ def _read_lines(path: Path) -> Iterator[EpisodeRecord]:
         if line.endswith(b"\n"):
             try:
                 record = EpisodeRecord(**json.loads(line))
-            except (TypeError, ValueError):
+            except (RecursionError, TypeError, ValueError):
                 continue
             yield record
 
@@ -132,7 +132,7 @@ def _read_lines(path: Path) -> Iterator[EpisodeRecord]:
 def _read_object(path: Path) -> dict[str, Any] | None:
     try:
         content = json.loads(path.read_bytes())
-    except ValueError:
+    except (RecursionError, ValueError):
         return None
     return content if isinstance(content, dict) else None
 

@@ -4,6 +4,8 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+import subprocess
+import sys
 
 import pytest
 
@@ -186,3 +188,19 @@ def test_examples_in_docstrings_are_found():
     examples = {m: sum(len(test.examples) for test in tests) for m, tests in found.items()}
     assert examples["ragen_envs.solvers"] >= 8
     assert examples["ragen_trl.functional.losses"] >= 8
+
+
+def test_package_of_the_evaluation_is_its_function_as_well():
+    # In a new process: here the modules are loaded already, in whatever order.
+    code = (
+        "import ragen_trl.evaluate as package, ragen_trl\n"
+        "from ragen_trl import evaluate\n"
+        "from ragen_trl.evaluate import store, EvaluationSettings\n"
+        "assert ragen_trl.evaluate is package is evaluate\n"
+        "few = EvaluationSettings(episodes=2, think=False, max_new_tokens_per_turn=24)\n"
+        "for call in (evaluate, package.evaluate):\n"
+        "    result = call('tiny', 'ragen/Bandit-v0', settings=few)\n"
+        "    assert type(result) is package.EvaluationResult\n"
+        "assert store.EpisodeStore.__module__ == 'ragen_trl.evaluate.store'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

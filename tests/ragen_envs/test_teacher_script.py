@@ -47,3 +47,21 @@ def test_script_wrong_arguments_exit_with_a_message(tmp_path):
     done = write("--env", "ragen/Nothing-v0", "--output", tmp_path / "x.jsonl")
     assert done.returncode == 2
     assert "cannot write demonstrations of 'ragen/Nothing-v0'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--env", "nomod:x"], "No module named 'nomod'"),
+        (["--output", "."], "`--output` must be a file that can be written"),
+        (["--output", "/dev/full"], "`--output` must be a file that can be written"),
+        (["--output", "/nowhere/x.jsonl"], "`--output` must be a file that can be written"),
+        (["--env-kwargs", "[1]"], "must be a JSON object, got '[1]'"),
+        (["--agent-turns-kwargs", "[" * 50_000], "must be a JSON object"),
+    ],
+)
+def test_script_output_that_cannot_be_exits_with_a_message(arguments, message):
+    done = write(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr

@@ -28,7 +28,11 @@ def test_main_prints_one_object_a_line_for_every_id_as_json(capsys):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["--ids", "ragen/Nothing-v0"], "Nothing"), (["--episodes", "0"], "must be at least 1")],
+    [
+        (["--ids", "ragen/Nothing-v0"], "Nothing"),
+        (["--ids", "nomod:x"], "No module named 'nomod'"),
+        (["--episodes", "0"], "must be at least 1"),
+    ],
 )
 def test_main_wrong_arguments_exit_with_a_message(capsys, arguments, message):
     with pytest.raises(SystemExit):

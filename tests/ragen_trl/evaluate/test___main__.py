@@ -81,7 +81,20 @@ def test_the_suite_plays_every_environment(capsys):
         (["tiny", "--env", BANDIT, "--max-turns", "0"], "`max_turns` must be at least 1, got 0"),
         (["tiny", "--env", BANDIT, "--batch-size", "0"], "`batch_size` must be at least 1"),
         (["tiny", "--env", BANDIT, "--env-kwargs", "{"], "`--env-kwargs` must be JSON"),
+        (["tiny", "--env", BANDIT, "--env-kwargs", "[" * 100_000], "`--env-kwargs` must be JSON"),
         (["tiny", "--env", BANDIT, "--env-kwargs", '{"x": {}}'], "`--env-kwargs` must map ids"),
+        (
+            ["tiny", "--env", BANDIT, "--chat-template-kwargs", "{"],
+            "`--chat-template-kwargs` must be JSON such as '{\"enable_thinking\": false}'",
+        ),
+        (
+            ["tiny", "--env", BANDIT, "--chat-template-kwargs", "5"],
+            "`chat_template_kwargs` must be a dict of names and values",
+        ),
+        (["tiny", "--env", BANDIT, "--output", "/proc/x"], "`--output` must be a folder that can"),
+        (["tiny", "--env", BANDIT, "--output", "a\0b"], "`--output` must be the path of a folder"),
+        (["tiny", "--env", BANDIT, "--output", "a" * 300], "`--output` must be a folder that can"),
+        (["tiny", "--env", BANDIT, "--output", ""], "`--output` must be the path of a folder"),
         (["tiny", "--env", BANDIT, "--dtype", "float99"], "invalid choice: 'float99'"),
         (["tiny", "--env", BANDIT, "--output", __file__], "`--output` must be a folder"),
         (["no/such-model", "--env", BANDIT], "'no/such-model' could not be loaded"),
@@ -95,6 +108,27 @@ def test_bad_input_ends_with_its_reason(arguments, message, capsys):
     captured = capsys.readouterr()
     assert message in captured.err
     assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[" * 100_000, '{"settings": 1, "episodes": 2, "random_success": 3}', "[5]", "\udcff"],
+)
+def test_a_damaged_result_to_compare_with_ends_with_its_reason(content, tmp_path, capsys):
+    path = tmp_path / "results.json"
+    path.write_text(content, encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(SystemExit) as stop:
+        main(["tiny", "--env", BANDIT, "--compare", str(path)])
+    assert stop.value.code == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "`compare` must be a result or a model" in error or "could not be loaded" in error
+
+
+def test_template_arguments_are_written_down(saved_start, tmp_path):
+    kwargs = ["--chat-template-kwargs", '{"enable_thinking": false}']
+    main([saved_start, "--env", BANDIT, *QUICK, *kwargs, "--output", str(tmp_path / "out")])
+    settings = read(tmp_path / "out" / "settings.json")
+    assert settings["chat_template_kwargs"] == {"enable_thinking": False}
 
 
 def test_a_folder_of_other_settings_ends_with_its_reason(saved_start, tmp_path, capsys):

@@ -1,6 +1,7 @@
 """Whole episodes against a server that answers, stalls, refuses and hangs up."""
 
 import json
+import queue
 import random
 import threading
 import time
@@ -11,7 +12,7 @@ import pytest
 from ragen_envs.parsing import format_reply
 from ragen_trl.engines import ReferenceEngine, Reply
 from ragen_trl.environments import EnvPool, EnvSpec
-from ragen_trl.evaluate import EpisodeJob, EvaluationSettings
+from ragen_trl.evaluate import EpisodeJob, EvaluationSettings, endpoint
 from ragen_trl.evaluate.endpoint import EndpointPlayer
 from ragen_trl.rollout import play_episodes, start_episodes
 from ragen_trl.start_states import GroupStart
@@ -248,6 +249,25 @@ def test_an_environment_that_fails_is_named_and_what_has_ended_is_kept(make_env,
     assert [(record.seed, record.success, record.error) for record in kept] == [(2, True, None)]
 
 
+def test_an_episode_that_another_ones_error_breaks_off_is_not_handed_in(monkeypatch):
+    class SlowToHandInErrors(queue.SimpleQueue):
+        def put(self, item):
+            if isinstance(item, Exception):
+                time.sleep(0.5)
+            super().put(item)
+
+    # Widens the time between an error and its being known.
+    monkeypatch.setattr(endpoint, "SimpleQueue", SlowToHandInErrors)
+    failing = make_jobs(lambda: ScriptedTextEnv([Step(error=OSError("disk"))]), [4], 1)
+    endless = make_jobs(lambda: ScriptedTextEnv([Step(0.0)] * 50), [2], 1, max_turns=50)
+    kept = []
+    with serve(completion(GOOD, delay=0.1)) as server:
+        player = make_player(server, concurrency=2)
+        with pytest.raises(RuntimeError, match="OSError: disk"):
+            player.play([*failing, *endless], kept.append)
+    assert kept == []
+
+
 @pytest.mark.parametrize(
     ("think", "content", "is_valid"),
     [
@@ -275,6 +295,16 @@ def test_empty_replies_are_invalid_turns_and_no_errors():
     assert (record.turns, record.valid_turns, record.success) == (3, 0, False)
     usage = player.usage()
     assert (usage["empty_replies"], usage["cut_replies"]) == (3, 3)
+
+
+def test_template_arguments_are_sent_along():
+    settings = EvaluationSettings(chat_template_kwargs={"enable_thinking": False})
+    with serve(completion(GOOD)) as server:
+        player = EndpointPlayer("m", settings=settings, base_url=server.url)
+        play(player, make_jobs(seeds=[0], samples=1, max_turns=1))
+        play(make_player(server), make_jobs(seeds=[0], samples=1, max_turns=1))
+    sent = [request.get("chat_template_kwargs") for request in server.requests]
+    assert sent == [{"enable_thinking": False}, None]
 
 
 def test_tokens_and_cost_add_up():

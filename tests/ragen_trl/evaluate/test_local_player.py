@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 from peft import get_peft_model
@@ -9,6 +11,7 @@ from ragen_trl.evaluate.local_player import (
     fingerprint_weights,
     load_local_player,
 )
+from tests.generation_rules import all_rules
 from tests.training import BANDIT, LAKE, copy_model, make_lora
 
 
@@ -67,17 +70,12 @@ def test_the_reference_engine_plays_the_same_episodes(start, quick):
     assert player._engine.name == "reference"
     assert play(player, jobs) == whole
     # What the model was published with is no part of the evaluation.
-    for name, value in {"repetition_penalty": 3.0, "top_p": 0.1, "top_k": 1}.items():
+    for name, value in all_rules().items():
         setattr(model.generation_config, name, value)
     assert play(player, jobs) == whole
-
-
-def test_rules_that_the_cached_engine_does_not_know_are_followed_by_the_reference(start, quick):
-    trained, tokenizer = start
-    model = copy_model(trained)
-    model.generation_config.suppress_tokens = [7]
-    player = LocalPlayer(model, tokenizer, name="m", settings=quick())
-    assert player._engine.name == "reference"
+    cached = LocalPlayer(model, tokenizer, name="m", settings=quick())
+    assert cached._engine.name == "transformers"
+    assert play(cached, jobs) == whole
 
 
 def test_greedy_play_and_settings_reach_the_engine(make_player, quick):
@@ -86,6 +84,17 @@ def test_greedy_play_and_settings_reach_the_engine(make_player, quick):
     short = play(make_player(quick(max_new_tokens_per_turn=2)), make_jobs(quick()))
     assert all(record.response_tokens <= 2 * record.turns for record in short)
     assert not any(record.valid_turns for record in short)
+
+
+def test_template_arguments_reach_what_the_model_reads(start, quick):
+    model, tokenizer = start[0], copy.deepcopy(start[1])
+    tokenizer.chat_template += "{% if note %}{{ note }}{% endif %}"
+    plain, noted = quick(), quick(chat_template_kwargs={"note": "no no no"})
+    jobs = make_jobs(plain)
+    players = [LocalPlayer(model, tokenizer, name="m", settings=s) for s in (plain, noted)]
+    assert play(players[0], jobs) != play(players[1], jobs)
+    prompt = tokenizer.decode(players[1]._chat.encode_start("hello"))
+    assert prompt == "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\nno no no"
 
 
 def test_a_prompt_without_room_for_a_reply_is_an_error_and_no_failed_episode(make_player, quick):

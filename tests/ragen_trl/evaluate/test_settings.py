@@ -36,3 +36,16 @@ def test_defaults_are_those_of_training(tmp_path):
 def test_numbers_out_of_range_are_refused(name, value, rule):
     with pytest.raises(ValueError, match=f"`{name}` must be {rule}, got {value}"):
         EvaluationSettings(**{name: value})
+
+
+@pytest.mark.parametrize("value", ["x", [1], {1: 2}, {"a": {3}}, {"a": math.nan}, {"a": (1,)}])
+def test_template_arguments_that_json_cannot_hold_are_refused(value):
+    with pytest.raises(
+        TypeError, match="`chat_template_kwargs` must be a dict of names and values"
+    ):
+        EvaluationSettings(chat_template_kwargs=value)
+
+
+def test_template_arguments_are_kept():
+    kwargs = {"enable_thinking": False, "tools": ["a"]}
+    assert EvaluationSettings(chat_template_kwargs=kwargs).chat_template_kwargs == kwargs

@@ -1,0 +1,42 @@
+"""The script that draws episodes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "render_gif.py"
+
+
+def draw(folder, *arguments):
+    command = [sys.executable, str(SCRIPT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+
+
+def test_script_draws_an_episode_and_a_start(tmp_path):
+    for name, signature in (("lake.gif", b"GIF89a"), ("lake.png", b"\x89PNG")):
+        done = draw(tmp_path, "--env", "ragen/FrozenLake-v0", "--play", "random", "--output", name)
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / name).read_bytes().startswith(signature)
+        assert done.stdout.startswith(f"{name}: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--env", "ragen/Nothing-v0"], "cannot draw 'ragen/Nothing-v0'"),
+        (["--env", "nomod:x"], "No module named 'nomod'"),
+        (["--seed", "-1"], "`seed` must be at least 0, got -1"),
+        (["--output", "x.xyz"], "unknown file extension: .xyz"),
+        (["--output", "nowhere/x.gif"], "`--output` must be a file that can be written"),
+        (["--output", "nowhere/x.png"], "`--output` must be a file that can be written"),
+        (["--output", ""], "cannot draw"),
+    ],
+)
+def test_script_wrong_arguments_exit_with_a_message(arguments, message, tmp_path):
+    done = draw(tmp_path, *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
