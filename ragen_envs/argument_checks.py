@@ -51,12 +51,14 @@ def is_whole_number(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def check_whole_number(argument: str, value: Any, *, minimum: int = 0) -> int:
-    """Return `value` as `int` if it is an integer of at least `minimum`.
+def check_whole_number(
+    argument: str, value: Any, *, minimum: int = 0, maximum: int | None = None
+) -> int:
+    """Return `value` as `int` if it is an integer from `minimum` to `maximum`.
 
     Raises:
         TypeError: If it is no integer; a bool is none.
-        ValueError: If it is too small.
+        ValueError: If it is too small or too large.
     """
     if not is_whole_number(value):
         raise TypeError(
@@ -65,6 +67,10 @@ def check_whole_number(argument: str, value: Any, *, minimum: int = 0) -> int:
         )
     if value < minimum:
         raise ValueError(f"`{argument}` must be at least {minimum}, got {show(value)}.")
+    if maximum is not None and value > maximum:
+        raise ValueError(
+            f"`{argument}` must be at most {maximum:,}, got {show(value)}. Use a smaller number."
+        )
     return int(value)
 
 

@@ -12,20 +12,28 @@ from ragen_envs.visible_text import is_visible_symbol
 Cell = tuple[int, int]
 ObservationFormat = Literal["grid", "coordinates", "grid_coordinates"]
 
+# Rows and columns of every board, drawn or written: what takes a moment, not minutes.
+MAX_SIZE = 100
+
 COORDINATE_CHARSET = "0123456789 ,:.\n" + "row" + "column"
 
 
 def check_size(size: Sequence[int], *, minimum: int) -> tuple[int, int]:
-    """Return `size` as (rows, columns), both at least `minimum`.
+    """Return `size` as (rows, columns), both from `minimum` to `MAX_SIZE`.
 
     Raises:
         ValueError: If it is anything else.
     """
-    is_list = isinstance(size, Sequence | np.ndarray) and not isinstance(size, str | bytes)
-    is_pair = is_list and np.shape(size) == (2,)
-    if not (is_pair and all(is_whole_number(n) and n >= minimum for n in size)):
+    is_list = isinstance(size, Sequence) and not isinstance(size, str | bytes)
+    is_list |= isinstance(size, np.ndarray) and size.ndim == 1
+    if not (
+        is_list
+        and len(size) == 2
+        and all(is_whole_number(n) and minimum <= n <= MAX_SIZE for n in size)
+    ):
         raise ValueError(
-            f"`size` must be (rows, columns) with both at least {minimum}, got {show(size)}."
+            f"`size` must be (rows, columns) with both at least {minimum} and at most {MAX_SIZE}, "
+            f"got {show(size)}."
         )
     return int(size[0]), int(size[1])
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ragen_envs.grid import MAX_SIZE
 from ragen_envs.sokoban.dynamics import Layout, State
 
 Source = str | os.PathLike[str]
@@ -26,6 +27,8 @@ _BLOCK = re.compile(
     r"^[@+$*. ]*#.*(?:\n(?! *;)(?:[@+$*. ]*#.*|.*# *|[ ]*[@+$*.][@+$*. ]*)$)*", re.MULTILINE
 )
 _MAX_CACHED_FILES = 8
+# Read in about two seconds; 100,000 levels of ten by ten are 11 million.
+MAX_CHARACTERS = 16_000_000
 
 
 class WrittenLevel(NamedTuple):
@@ -80,9 +83,15 @@ def parse_levels(text: str, source: str) -> tuple[WrittenLevel, ...]:
 
     Raises:
         ValueError: If there is no level, or one has a foreign character, not exactly one player,
-            not as many boxes as targets, no box off target, or a gap in its outer wall. The message
-            names source, line and reason.
+            not as many boxes as targets, no box off target, a gap in its outer wall, or more than
+            `MAX_SIZE` rows or columns; the message names source, line and reason. If the text is
+            longer than `MAX_CHARACTERS`.
     """
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(
+            f"{source} must hold at most {MAX_CHARACTERS:,} characters, got more. Split it into "
+            "several sources."
+        )
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").expandtabs()
     text = text.replace("-", " ").replace("_", " ")
     levels = []
@@ -137,7 +146,8 @@ def _read_file(
     path: Path, mtime_ns: int, num_bytes: int, argument: str
 ) -> tuple[WrittenLevel, ...]:
     # Old collections are in all kinds of encodings; it matters to the names of their authors only.
-    text = path.read_bytes().decode(errors="replace")
+    with path.open("rb") as file:  # a device has no end
+        text = file.read(MAX_CHARACTERS + 1).decode(errors="replace")
     return parse_levels(text, f"{argument}: {path}")
 
 
@@ -151,6 +161,11 @@ def _read_block(block: str, source: str, line: int) -> WrittenLevel:
     if indent:  # in large collections the first row mostly settles it
         indent = min(len(row) - len(row.lstrip()) for row in rows)
     columns = max(map(len, rows)) - indent
+    if len(rows) > MAX_SIZE or columns > MAX_SIZE:
+        raise ValueError(
+            f"{place}: a level must have at most {MAX_SIZE} rows and columns, found {len(rows)} rows "
+            f"and {columns} columns. Remove or cut it."
+        )
     cells = "".join([row[indent:].ljust(columns) for row in rows])
     level = WrittenLevel(cells, columns, place)
     num_players = cells.count("@") + cells.count("+")

@@ -46,6 +46,14 @@ def test_check_whole_number_below_the_minimum_raises():
         checks.check_whole_number("count", 1, minimum=2)
 
 
+@pytest.mark.parametrize("value", [11, np.uint64(11), 10**400, 1 << 20_000], ids=type)
+def test_check_whole_number_above_the_maximum_raises_a_short_message(value):
+    assert checks.check_whole_number("count", 10, maximum=10) == 10
+    with pytest.raises(ValueError, match=r"^`count` must be at most 10, got .* smaller") as error:
+        checks.check_whole_number("count", value, maximum=10)
+    assert len(str(error.value)) < 300
+
+
 def test_check_options_copies_mappings_and_refuses_the_rest():
     options = {"dynamics_seed": 1}
     copy = checks.check_options(options)
