@@ -123,10 +123,14 @@ def check_path(argument: str, path: Any) -> None:
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise TypeError(f"`{argument}` must be a path, got {show(path)}. Pass a str or a Path.")
     text = os.fspath(path)
-    if not text or "\0" in text:
+    try:
+        is_name = text != "" and b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        is_name = False
+    if not is_name:
         raise ValueError(
-            f"`{argument}` must be the path of a file, got {show(path)}. Give it a name without "
-            "null characters."
+            f"`{argument}` must be the path of a file, got {show(path)}. Give it a name of characters "
+            "that files can have."
         )
 
 

@@ -6,12 +6,15 @@ from typing import Any, Self
 
 import numpy as np
 
-from ragen_envs.agent_checks import check_limit
 from ragen_envs.argument_checks import check_number, check_whole_number, is_whole_number, show
 
 __all__ = ["Curriculum"]
 
 LengthRange = tuple[int, int | None]
+
+# Counts up to here are exact as floats, and more episodes nobody plays.
+MAX_EPISODES = 10**12
+MAX_STAGES = 10_000
 
 
 class Curriculum:
@@ -74,7 +77,7 @@ class Curriculum:
             )
         self.raise_above = raise_above
         self.lower_below = lower_below
-        self.window = check_limit("window", window)
+        self.window = check_whole_number("window", window, minimum=1, maximum=MAX_EPISODES)
         self.stage = 0
         self._batches: deque[tuple[float, int]] = deque()  # (successes, episodes) of each update
 
@@ -98,6 +101,11 @@ class Curriculum:
         if first > last:
             raise ValueError(
                 f"`first` must be at most `last`, got {show(first)} and {show(last)}. Raise `last`."
+            )
+        if (last - first) // step >= MAX_STAGES:
+            raise ValueError(
+                f"`step` must leave at most {MAX_STAGES:,} stages from {show(first)} to {show(last)}, "
+                f"got {step}. Raise `step` or lower `last`."
             )
         ends = [*range(first, last, step), last]
         starts = [1, *(end + 1 for end in ends[:-1])]
@@ -141,12 +149,14 @@ class Curriculum:
 
         Raises:
             TypeError: If `success` is no number or `num_episodes` no integer.
-            ValueError: If `success` is no rate or `num_episodes` below 1.
+            ValueError: If `success` is no rate or `num_episodes` not in [1, 10**12].
         """
         if isinstance(success, bool | np.bool_):
             success = float(success)
         success = check_number("success", success, minimum=0, maximum=1)
-        num_episodes = check_limit("num_episodes", num_episodes)
+        num_episodes = check_whole_number(
+            "num_episodes", num_episodes, minimum=1, maximum=MAX_EPISODES
+        )
         self._batches.append((success * num_episodes, num_episodes))
         # Whole batches leave the window, and only those that it can do without.
         while self.num_episodes - self._batches[0][1] >= self.window:
@@ -182,7 +192,8 @@ class Curriculum:
         ranges, stage, batches = _read_state(state)
         if ranges != self.ranges:
             raise ValueError(
-                f"`state` must come from a curriculum with the ranges {self.ranges}, got {ranges}."
+                f"`state` must come from a curriculum with the ranges {show(self.ranges)}, got "
+                f"{show(ranges)}."
             )
         if stage >= len(self.ranges):
             raise ValueError(
@@ -227,6 +238,6 @@ def _read_state(
         ) from error
     checked = []
     for wins, count in batches:
-        count = check_whole_number("state['batches']", count, minimum=1)
+        count = check_whole_number("state['batches']", count, minimum=1, maximum=MAX_EPISODES)
         checked.append((check_number("state['batches']", wins, minimum=0, maximum=count), count))
     return ranges, stage, checked

@@ -7,14 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from ragen_envs.argument_checks import (
-    check_env,
-    check_number,
-    check_path,
-    check_picture,
-    show,
-)
-
+from ragen_envs.argument_checks import check_env, check_number, check_path, check_picture, show
 from ragen_envs.rendering import Picture
 
 SECONDS_PER_FRAME = 0.4
@@ -36,7 +29,7 @@ def render_gif(
         env: Environment made with `render_mode="rgb_array"`.
         actions: What to play, until the episode or the actions end. They are asked for one at a
             time after the reset, so a generator may look at `env` before it yields the next.
-        path: Where to write; an existing file is replaced.
+        path: Where to write, a name that ends in `.gif`; an existing file is replaced.
         seed: Of the reset.
         options: Of the reset.
         seconds_per_frame: How long a frame stays. The last one stays 1.6 seconds longer.
@@ -59,7 +52,7 @@ def render_gif(
         True
     """
     check_env(env)
-    check_path("path", path)
+    _check_path(path)
     check_number("seconds_per_frame", seconds_per_frame, minimum=0.01, maximum=60)
     if not isinstance(actions, Iterable):
         raise TypeError(f"`actions` must be actions to play, got {show(actions)}. Pass a list.")
@@ -94,7 +87,7 @@ def write_gif(
     Args:
         frames: Pictures of one shape (height, width, 3), uint8. Equal neighbours become one frame
             that stays as long as both.
-        path: Where to write; an existing file is replaced.
+        path: Where to write, a name that ends in `.gif`; an existing file is replaced.
         seconds_per_frame: How long a frame stays; GIF counts in hundredths.
         seconds_at_end: How much longer the last frame stays.
 
@@ -106,7 +99,7 @@ def write_gif(
         ValueError: If there are no frames, their shapes differ or a number is out of range.
         ImportError: If Pillow is missing.
     """
-    check_path("path", path)
+    _check_path(path)
     if not isinstance(frames, Sequence):
         raise TypeError(f"`frames` must be a list of pictures, got {show(frames)}.")
     for frame in frames:
@@ -135,6 +128,13 @@ def write_gif(
     milliseconds[-1] += round(1000 * seconds_at_end)
     flat[0].save(path, save_all=True, append_images=flat[1:], duration=milliseconds, loop=0)
     return Path(path)
+
+
+def _check_path(path: Any) -> None:
+    check_path("path", path)
+    # Pillow would write another format, or say after the episode that it knows none of this name.
+    if Path(path).suffix.lower() != ".gif":
+        raise ValueError(f"`path` must end in .gif, got {show(path)}. Rename the file.")
 
 
 def _read_frame(env: gym.Env[Any, Any]) -> Picture:

@@ -103,8 +103,7 @@ def test_odd_arguments_of_a_curriculum_are_named(value):
         assert_named(lambda name=name: Curriculum([(1, 2)], **{name: value}), name)
     for name in ("first", "step", "last"):
         steps = {"first": 1, "step": 1, "last": 3, name: value}
-        if value is not HUGE:  # as many stages as there is memory for
-            assert_named(lambda steps=steps: Curriculum.by_steps(**steps), name)
+        assert_named(lambda steps=steps: Curriculum.by_steps(**steps), name, "step")
     curriculum = Curriculum([(1, 2)])
     assert_named(lambda: curriculum.update(value), "success")
     assert_named(lambda: curriculum.update(0.5, value), "num_episodes")
@@ -120,8 +119,6 @@ def test_odd_arguments_of_render_gif_are_named(value, tmp_path):
     path = tmp_path / "bandit.gif"
     usual = {"env": env, "actions": [0], "path": path, "seed": 0, "options": None}
     for name in (*usual, "seconds_per_frame"):
-        if name == "path" and isinstance(value, str) and value and "\0" not in value:
-            continue  # the name of a file
         assert_named(lambda name=name: render_gif(**{**usual, name: value}), name, "action")
     for name in ("frames", "path", "seconds_per_frame", "seconds_at_end"):
         frames = {"frames": [np.zeros((8, 8, 3), np.uint8)], "path": path}

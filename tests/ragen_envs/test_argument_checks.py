@@ -70,7 +70,7 @@ def test_check_path_of_another_type_raises(path):
         checks.check_path("path", path)
 
 
-@pytest.mark.parametrize("path", ["", "a\0.gif"])
+@pytest.mark.parametrize("path", ["", "a\0.gif", "\ud800.gif"])
 def test_check_path_without_a_usable_name_raises(path):
     with pytest.raises(ValueError, match=r"^`path` must be the path of a file, got "):
         checks.check_path("path", path)

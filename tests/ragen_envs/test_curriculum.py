@@ -161,12 +161,20 @@ def test_curriculum_with_a_bad_argument_raises(ranges, arguments, message):
 
 
 def test_numbers_of_episodes_are_integers():
-    with pytest.raises(TypeError, match=r"^`window` must be a positive integer, got 2\.5"):
+    with pytest.raises(TypeError, match=r"^`window` must be an integer of at least 1, got 2\.5"):
         Curriculum(RANGES, window=2.5)
     curriculum = Curriculum(RANGES, window=1)
-    with pytest.raises(TypeError, match=r"^`num_episodes` must be a positive integer, got 1\.5"):
+    with pytest.raises(TypeError, match=r"^`num_episodes` must be an integer of .*, got 1\.5"):
         curriculum.update(1.0, num_episodes=1.5)  # would be a rate of 1.5
+    with pytest.raises(ValueError, match=r"^`num_episodes` must be at most 1,000,"):
+        curriculum.update(0.5, 10**400)  # no float can hold it
     assert curriculum.num_episodes == 0
+
+
+def test_by_steps_of_more_stages_than_anybody_needs_raises_at_once():
+    with pytest.raises(ValueError, match=r"^`step` must leave at most 10,000 stages from 1 to 10"):
+        Curriculum.by_steps(first=1, step=1, last=10**12)
+    assert len(Curriculum.by_steps(first=1, step=1, last=10_000).ranges) == 10_000
 
 
 @pytest.mark.parametrize(
