@@ -74,6 +74,17 @@ def check_whole_number(
     return int(value)
 
 
+def check_flag(argument: str, value: Any) -> bool:
+    """Return `value` if it is a bool.
+
+    Raises:
+        TypeError: If it is none.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"`{argument}` must be True or False, got {show(value)}.")
+    return value
+
+
 def check_seed(seed: Any, argument: str = "seed") -> int | None:
     """Return a seed as `int`, `None` if there is none.
 

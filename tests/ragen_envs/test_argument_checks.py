@@ -54,6 +54,13 @@ def test_check_whole_number_above_the_maximum_raises_a_short_message(value):
     assert len(str(error.value)) < 300
 
 
+def test_check_flag_takes_bools_alone():
+    assert checks.check_flag("think", False) is False
+    for odd in (1, None, "True", np.bool_(True), 10**5000):
+        with pytest.raises(TypeError, match=r"^`think` must be True or False, got "):
+            checks.check_flag("think", odd)
+
+
 def test_check_options_copies_mappings_and_refuses_the_rest():
     options = {"dynamics_seed": 1}
     copy = checks.check_options(options)
