@@ -13,7 +13,7 @@ from datasets import Dataset
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 from trl import GRPOTrainer
 
-from ragen_trl.adapters import check_reference_adapter, plain_reference
+from ragen_trl.adapters import check_adapter_name, check_reference_adapter, plain_reference
 from ragen_trl.chat import ChatCodec
 from ragen_trl.collation import split_evenly
 from ragen_trl.engines import (
@@ -82,6 +82,7 @@ class PlayingTrainer(GRPOTrainer):
         if processing_class is None and isinstance(model, str):
             processing_class = load_tokenizer(model)
         placeholder = Dataset.from_dict({"prompt": [""]})
+        check_adapter_name(model, args)
         if args.beta or args.kl_in_reward_coef:
             check_reference_adapter(model, further.get("peft_config"))
         with _reference_for_any_kl(args), plain_reference(model):

@@ -3,9 +3,11 @@
 import math
 from collections.abc import Mapping, Sequence
 from numbers import Real
+from tempfile import TemporaryDirectory
 from typing import Any, SupportsIndex
 
 from accelerate.logging import get_logger
+from peft import PeftModel
 from torch import Tensor
 from trl import GRPOTrainer
 
@@ -37,6 +39,7 @@ def check_trainer(trainer: GRPOTrainer) -> None:
     if trainer._is_vlm:
         raise ValueError("`processing_class` must be a tokenizer, got a multimodal processor.")
     check_context(trainer.model, trainer.args.max_trajectory_tokens)
+    check_generation_settings(trainer.model)
     shards = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
     if trainer.accelerator.num_processes > 1 and shards:
         raise ValueError(
@@ -59,6 +62,25 @@ def check_context(model: Any, max_trajectory_tokens: int) -> None:
             f"`max_trajectory_tokens` must be at most {context}, the context of the model, got "
             f"{max_trajectory_tokens}."
         )
+
+
+def check_generation_settings(model: Any) -> None:
+    """Refuse generation settings that no play follows, but that the first save would fail at.
+
+    transformers saves again what it loaded, whatever it says. TRL, which puts the tokenizer's
+    padding there, makes it something new, which has to be without contradictions.
+    """
+    if isinstance(model, PeftModel):
+        return  # An adapter is saved without them.
+    try:
+        with TemporaryDirectory() as folder:
+            model.generation_config.save_pretrained(folder)
+    except ValueError as error:
+        raise ValueError(
+            "`model` must have a `generation_config` without contradictions, or no checkpoint could be "
+            "saved. Load the model, change `model.generation_config`, and pass the loaded model. "
+            f"transformers says: {error}"
+        ) from error
 
 
 def generates_jointly(trainer: GRPOTrainer) -> bool:

@@ -1,6 +1,7 @@
 import copy
 import json
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -10,6 +11,7 @@ from peft import PromptTuningConfig
 
 from ragen_trl import StarPOTrainer
 from ragen_trl.engines import CachedEngine, JointEngine, Reply
+from ragen_trl.loading import load_policy
 from ragen_trl.rollout import RolloutTimer
 from ragen_trl.start_states import GroupStart
 from tests.fakes import ScriptedTextEnv, Step
@@ -224,6 +226,28 @@ def test_rules_of_the_models_generation_settings_play_no_part(
         assert changed <= {"pad_token_id"}  # TRL's: the tokenizer's
     assert played[0] == played[1]
     assert "which is slower" not in caplog.text
+
+
+def test_generation_settings_at_which_a_save_would_fail_are_refused(
+    make_trainer, saved_start, tmp_path
+):
+    path = Path(saved_start) / "generation_config.json"
+    published = json.loads(path.read_text(encoding="utf-8")) | {"temperature": 0.6}
+    path.write_text(json.dumps(published), encoding="utf-8")
+    # As they were loaded, they are saved again.
+    make_trainer(model=saved_start).save_model()
+    assert json.loads((tmp_path / "run" / path.name).read_text("utf-8"))["temperature"] == 0.6
+    # The tokenizer's padding, which TRL adds, makes them others.
+    del published["pad_token_id"]
+    path.write_text(json.dumps(published), encoding="utf-8")
+    message = r"`model` must have a `generation_config` without .* says: [^`]*`temperature`"
+    with pytest.raises(ValueError, match=message):
+        make_trainer(model=saved_start)
+    make_trainer(model=saved_start, peft_config=make_lora()).save_model()
+    # The remedy that it names.
+    model, _ = load_policy(saved_start)
+    model.generation_config.do_sample = True
+    make_trainer(model=model).save_model()
 
 
 def test_adapters_that_learn_a_prompt_are_refused(make_trainer):

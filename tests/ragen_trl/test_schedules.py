@@ -1,10 +1,13 @@
 """Learning rates of policy and critic over skipped updates, warm-ups and repeated training."""
 
+import json
+
 import pytest
 import torch
 from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
 from ragen_trl.schedules import begin_later
+from tests.processes import run_script
 from tests.training import BANDIT, pay_alike, train_logs
 
 LINEAR = {
@@ -109,3 +112,74 @@ def test_policys_schedule_begins_when_the_critic_is_warm(make_trainer, tmp_path)
     assert [x["learning_rate"] for x in train_logs(again)] == pytest.approx(expected)
     critic = [x["critic/learning_rate"] for x in train_logs(again)]
     assert critic == pytest.approx([0.0, 5e-3, 1e-2, 7.5e-3, 5e-3, 2.5e-3])
+
+
+# Six updates of which the second to fourth teach nothing, then two more of a second training.
+SKIPPING = """
+import json, sys
+from dataclasses import replace
+import torch
+from ragen_trl import StarPOConfig, StarPOTrainer
+from ragen_trl.tiny import load_tiny_policy
+from tests.training import pay_alike
+
+torch.set_num_threads(1)
+model, tokenizer = load_tiny_policy()
+args = StarPOConfig(
+    output_dir=sys.argv[1], num_env_groups=2, num_generations=4, rollout_filter="none",
+    enable_think=False, max_new_tokens_per_turn=16, max_trajectory_tokens=1200, max_steps=6,
+    learning_rate=1e-3, critic_learning_rate=1e-2, lr_scheduler_type="linear",
+    per_device_train_batch_size=int(sys.argv[2]), gradient_accumulation_steps=2,
+    gradient_checkpointing=False, eval_episodes=4, save_strategy="no", report_to="none", disable_tqdm=True, use_cpu=True,
+)
+trainer = StarPOTrainer(model, args, env="ragen/Bandit-v0", processing_class=tokenizer)
+original, played, seeds = trainer._play, [], []
+
+def play(groups, **kwargs):
+    seeds.append([group.seed for group in groups])
+    played.append(original(groups, **kwargs))
+    if len(played) in (2, 3, 4):
+        return pay_alike(played[-1])
+    # What is sampled depends on the number of processes, and may not decide what is skipped.
+    return [
+        replace(t, turn_rewards=[0.0] * (len(t.turns) - 1) + [float(i % 2)])
+        for i, t in enumerate(played[-1])
+    ]
+
+trainer._play, logs = play, []
+trainer.train()
+logs += trainer.state.log_history
+trainer.args.max_steps = 3
+# A rollout more than it has updates for: the rest is left over.
+trainer.num_iterations = 2
+trainer.train()
+logs += trainer.state.log_history
+left = len(trainer._pending)
+trainer.train()
+logs += trainer.state.log_history
+rates = [(x["learning_rate"], x.get("critic/learning_rate")) for x in logs if "learning_rate" in x]
+with open(f"{sys.argv[1]}/rank{trainer.accelerator.process_index}.json", "w") as file:
+    json.dump({"rates": rates, "left": left, "seeds": seeds}, file)
+"""
+
+
+def test_schedules_of_two_processes_are_those_of_one(tmp_path):
+    found = []
+    for num_processes in (1, 2):
+        folder = tmp_path / str(num_processes)
+        folder.mkdir()
+        run_script(SKIPPING, folder, folder, 4 // num_processes, num_processes=num_processes)
+        ranks = [json.loads(p.read_text(encoding="utf-8")) for p in sorted(folder.glob("rank*"))]
+        # The log is the main process's.
+        assert all(rank["seeds"] == ranks[0]["seeds"] for rank in ranks)
+        assert all(rank["left"] > 0 for rank in ranks)
+        found.append((ranks[0]["rates"], ranks[0]["seeds"]))
+    (rates, seeds), others = found
+    assert (rates, seeds) == others
+    expected = [(1 - k / 6, k not in (1, 2, 3)) for k in range(6)]
+    assert [rate for rate, _ in rates[:6]] == pytest.approx([1e-3 * share for share, _ in expected])
+    for (rate, critic), (_, learns) in zip(rates, expected, strict=False):
+        assert critic == (pytest.approx(10 * rate) if learns else None)
+    for later in (rates[-6:-3], rates[-3:]):
+        assert [rate for rate, _ in later] == pytest.approx([1e-3, 2e-3 / 3, 1e-3 / 3])
+        assert [critic for _, critic in later] == pytest.approx([1e-2, 2e-2 / 3, 1e-2 / 3])
