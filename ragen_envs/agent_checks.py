@@ -1,6 +1,7 @@
 """Checks behind `AgentTurns`: its arguments, and what the environment inside it hands over."""
 
 import math
+import sys
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
@@ -14,7 +15,10 @@ from ragen_envs.visible_text import visible_form
 
 
 def check_limit(argument: str, value: int) -> int:
-    """Return `value` if it is a positive integer; `argument` is its name in the message."""
+    """Return `value` if it is an integer from 1 to `sys.maxsize`.
+
+    `argument` is its name in the message.
+    """
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(
             f"`{argument}` must be a positive integer, got {show(value)}. Pass an int such as 5."
@@ -23,6 +27,8 @@ def check_limit(argument: str, value: int) -> int:
         raise ValueError(
             f"`{argument}` must be at least 1, got {show(value)}. Use a larger number."
         )
+    if value > sys.maxsize:  # which is what people write for "no limit"
+        raise ValueError(f"`{argument}` must be at most {sys.maxsize}, got {show(value)}.")
     return int(value)
 
 

@@ -203,7 +203,7 @@ class Curriculum:
         self.stage, self._batches = stage, deque(batches)
 
 
-def _check_range(length_range: LengthRange) -> LengthRange:
+def _check_range(length_range: LengthRange, argument: str = "ranges") -> LengthRange:
     try:
         shortest, longest = length_range
     except (TypeError, ValueError):  # no pair
@@ -211,8 +211,8 @@ def _check_range(length_range: LengthRange) -> LengthRange:
     is_whole = is_whole_number(shortest) and (longest is None or is_whole_number(longest))
     if not (is_whole and shortest >= 1 and (longest is None or shortest <= longest)):
         raise ValueError(
-            "`ranges` must hold pairs (shortest, longest) of integers with 1 <= shortest <= longest, "
-            f"or None for no upper limit, got {show(length_range)}."
+            f"`{argument}` must hold pairs (shortest, longest) of integers with 1 <= shortest <= "
+            f"longest, or None for no upper limit, got {show(length_range)}."
         )
     return int(shortest), None if longest is None else int(longest)
 
@@ -229,15 +229,15 @@ def _read_state(
         )
     stage = check_whole_number("state['stage']", state["stage"])
     try:
-        ranges = tuple((shortest, longest) for shortest, longest in state["ranges"])
+        ranges = [*state["ranges"]]
         batches = [(wins, count) for wins, count in state["batches"]]
     except (TypeError, ValueError) as error:
         raise ValueError(
-            "`state` must hold pairs in 'ranges' and 'batches', got "
+            "`state` must hold lists of pairs in 'ranges' and 'batches', got "
             f"{show(state['ranges'])} and {show(state['batches'])}."
         ) from error
     checked = []
     for wins, count in batches:
         count = check_whole_number("state['batches']", count, minimum=1, maximum=MAX_EPISODES)
         checked.append((check_number("state['batches']", wins, minimum=0, maximum=count), count))
-    return ranges, stage, checked
+    return tuple(_check_range(each, "state['ranges']") for each in ranges), stage, checked

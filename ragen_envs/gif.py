@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from ragen_envs.argument_checks import check_env, check_number, check_path, check_picture, show
 from ragen_envs.rendering import Picture
@@ -54,7 +55,7 @@ def render_gif(
     check_env(env)
     _check_path(path)
     check_number("seconds_per_frame", seconds_per_frame, minimum=0.01, maximum=60)
-    if not isinstance(actions, Iterable):
+    if not isinstance(actions, Iterable) or (isinstance(actions, np.ndarray) and not actions.ndim):
         raise TypeError(f"`actions` must be actions to play, got {show(actions)}. Pass a list.")
     if env.render_mode != "rgb_array":
         raise ValueError(

@@ -48,7 +48,8 @@ def check_observation_format(observation_format: str) -> ObservationFormat:
         if isinstance(observation_format, str) and observation_format == known:
             return known  # type: ignore[no-any-return]  # get_args is untyped
     raise ValueError(
-        f"`observation_format` must be one of {get_args(ObservationFormat)}, got {observation_format!r}."
+        f"`observation_format` must be one of {get_args(ObservationFormat)}, got "
+        f"{show(observation_format)}."
     )
 
 
@@ -70,29 +71,32 @@ def resolve_symbols(
         if symbols not in vocabularies:
             raise ValueError(
                 f"`symbols` must be one of {sorted(vocabularies)} or a mapping from cell kind to "
-                f"character, got {symbols!r}."
+                f"character, got {show(symbols)}."
             )
         return dict(vocabularies[symbols])
     if not isinstance(symbols, Mapping):
         raise TypeError(
             f"`symbols` must be the name of a vocabulary or a mapping from cell kind to character, "
-            f"got {symbols!r}."
+            f"got {show(symbols)}."
         )
     kinds = set(next(iter(vocabularies.values())))
     if set(symbols) != kinds:
         raise ValueError(
             f"`symbols` must map each of the cell kinds {sorted(kinds)} to a character, "
-            f"got the keys {list(symbols)}."
+            f"got the keys {show(list(symbols))}."
         )
     for kind, symbol in symbols.items():
         if not (isinstance(symbol, str) and is_visible_symbol(symbol)):
             raise ValueError(
-                f"`symbols` must map to single visible characters, got {symbol!a} for {kind!r}. Use "
+                f"`symbols` must map to single visible characters, got {show(symbol, write=ascii)} "
+                f"for {kind!r}. Use "
                 "one that is no blank and does not join the character before it."
             )
     # The ångström sign and the letter Å are two characters of one look.
     if len({unicodedata.normalize("NFC", symbol) for symbol in symbols.values()}) < len(kinds):
-        raise ValueError(f"`symbols` must give every cell kind its own character, got {symbols!r}.")
+        raise ValueError(
+            f"`symbols` must give every cell kind its own character, got {show(symbols)}."
+        )
     return dict(symbols)
 
 

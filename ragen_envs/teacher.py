@@ -8,7 +8,12 @@ import gymnasium as gym
 
 from ragen_envs.agent_checks import check_limit
 from ragen_envs.agent_turns import AgentTurns
-from ragen_envs.argument_checks import check_flag
+from ragen_envs.argument_checks import (
+    check_env_id,
+    check_env_kwargs,
+    check_flag,
+    check_whole_number,
+)
 from ragen_envs.baselines.policies import greedy_actions, write_reply
 from ragen_envs.frozen_lake import FrozenLakeEnv
 from ragen_envs.sokoban import SokobanEnv
@@ -64,10 +69,10 @@ def demonstrations(
         >>> print(episode["messages"][-1]["content"])
         <think>A box is 1 up of me, and its target is 1 up of it. I push Up.</think><answer>Up</answer>
     """
-    env = AgentTurns(gym.make(id, **(env_kwargs or {})), **agent_turns_kwargs)
     check_limit("num_episodes", num_episodes)
-    if seed < 0:
-        raise ValueError(f"`seed` must be at least 0, got {seed}.")
+    seed = check_whole_number("seed", seed)
+    made = gym.make(check_env_id("id", id), **check_env_kwargs("env_kwargs", env_kwargs))
+    env = AgentTurns(made, **agent_turns_kwargs)
     if check_flag("thoughts", thoughts) and not env.think:
         raise ValueError(
             "`thoughts` must be False with `think=False`, got True. Without a think block there is "

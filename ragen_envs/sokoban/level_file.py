@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ragen_envs.argument_checks import is_file_name, show
 from ragen_envs.grid import MAX_SIZE
 from ragen_envs.sokoban.dynamics import Layout, State
 
@@ -69,7 +70,7 @@ def read_levels(levels: Source | Sequence[Source]) -> tuple[WrittenLevel, ...]:
     sources = [levels] if isinstance(levels, str | os.PathLike) else levels
     is_list = isinstance(sources, Sequence)
     if not is_list or not all(isinstance(source, str | os.PathLike) for source in sources):
-        raise TypeError(f"`levels` must be a path, a text or a list of these, got {levels!r}.")
+        raise TypeError(f"`levels` must be a path, a text or a list of these, got {show(levels)}.")
     if not sources:
         raise ValueError("`levels` must be at least one path or text, got an empty list.")
     if len(sources) == 1:
@@ -131,14 +132,20 @@ def _read_source(source: Source, argument: str) -> tuple[WrittenLevel, ...]:
     if isinstance(source, str) and ("\n" in source or "\r" in source):
         return parse_levels(source, argument)
     path = Path(source)
+    if not is_file_name(str(path)):
+        raise _no_file_error(source, argument, "no file has such a name")
     try:
         status = path.stat()
         return _read_file(path, status.st_mtime_ns, status.st_size, argument)
     except OSError as error:
-        raise ValueError(
-            f"{argument} must be the path of a level file or a text with line breaks, got "
-            f"{os.fspath(source)!r} ({error.strerror}). The rows of a level belong in one string."
-        ) from error
+        raise _no_file_error(source, argument, str(error.strerror)) from error
+
+
+def _no_file_error(source: Source, argument: str, reason: str) -> ValueError:
+    return ValueError(
+        f"{argument} must be the path of a level file or a text with line breaks, got "
+        f"{show(os.fspath(source))} ({reason}). The rows of a level belong in one string."
+    )
 
 
 @functools.lru_cache(maxsize=_MAX_CACHED_FILES)  # the copies of a vector environment share a file

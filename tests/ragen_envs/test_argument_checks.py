@@ -61,6 +61,33 @@ def test_check_flag_takes_bools_alone():
             checks.check_flag("think", odd)
 
 
+def test_check_env_id_takes_what_gymnasium_can_look_up():
+    for env_id in ("ragen/Bandit-v0", "my.module:Game-v1", "CartPole"):
+        assert checks.check_env_id("env", env_id) == env_id
+    for odd in ("", "a b", "a:b:c", "nul\0l", "\ud800"):
+        with pytest.raises(ValueError, match=r"^`env` must be an id such as"):
+            checks.check_env_id("env", odd)
+
+
+def test_check_env_kwargs_copies_mappings_and_refuses_the_rest():
+    kwargs = {"size": (3, 3), "render_mode": None}
+    copy = checks.check_env_kwargs("env_kwargs", kwargs)
+    assert copy == kwargs
+    assert copy is not kwargs
+    assert checks.check_env_kwargs("env_kwargs", None) == {}
+    for odd in (5, "x", [("a", 1)], {1: 2}):
+        with pytest.raises(TypeError, match=r"^`env_kwargs` must be a dict or None, got "):
+            checks.check_env_kwargs("env_kwargs", odd)
+
+
+def test_check_seeds_lists_them():
+    assert checks.check_seeds("seeds", np.array([3, 1])) == [3, 1]
+    assert checks.check_seeds("seeds", range(2)) == [0, 1]
+    for odd in (None, 5, np.array(5), "x", [None], [True]):
+        with pytest.raises(TypeError, match=r"^`seeds` must be "):
+            checks.check_seeds("seeds", odd)
+
+
 def test_check_options_copies_mappings_and_refuses_the_rest():
     options = {"dynamics_seed": 1}
     copy = checks.check_options(options)

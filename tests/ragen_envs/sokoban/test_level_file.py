@@ -243,3 +243,9 @@ def test_read_levels_ten_megabytes_load_fast(tmp_path, closed_frame):
     # About 1 s on the slowest machine this was tried on; the promise is 2.
     assert time.process_time() - start < 4
     assert len(levels) == text.count(";")
+
+
+@pytest.mark.parametrize("path", ["nul\0l", "\ud800", ""])
+def test_read_levels_from_what_no_file_is_called_names_levels(path):
+    with pytest.raises(ValueError, match=r"^`levels` must be the path of a level file"):
+        read_levels(path)
