@@ -129,6 +129,9 @@ def test_demonstrations_without_thoughts_have_empty_blocks_or_none():
         ({"think": False, "thoughts": True}, ValueError, "`thoughts` must be False with"),
         ({"num_episodes": 0}, ValueError, "`num_episodes` must be at least 1"),
         ({"seed": -1}, ValueError, "`seed` must be at least 0"),
+        ({"seed": None}, TypeError, "`seed` must be an integer"),
+        ({"env_kwargs": 5}, TypeError, "`env_kwargs` must be a dict or None, got 5"),
+        ({"env_kwargs": {"render_mode": 5}}, TypeError, "`render_mode` must be a str or None"),
         ({"max_turns": 0}, ValueError, "`max_turns` must be at least 1"),
         ({"env_kwargs": {"size": (1, 1)}}, ValueError, "`size`"),
     ],
@@ -137,6 +140,13 @@ def test_demonstrations_wrong_arguments_raise_at_once(kwargs, error, message):
     arguments = {"num_episodes": 1, "seed": 0, **kwargs}
     with pytest.raises(error, match=message):
         demonstrations("ragen/Sokoban-v0", **arguments)
+
+
+def test_demonstrations_of_what_is_no_id_raise():
+    with pytest.raises(TypeError, match=r"^`id` must be an id, got None"):
+        demonstrations(None, 1, seed=0)
+    with pytest.raises(ValueError, match=r"^`id` must be an id such as"):
+        demonstrations("a:b:c", 1, seed=0)
 
 
 def test_demonstrations_of_a_foreign_environment_raise():
