@@ -1,6 +1,7 @@
 """Best play in the form of conversations, for supervised fine-tuning."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 import gymnasium as gym
@@ -77,10 +78,11 @@ def demonstrations(
 def _play_episodes(
     env: AgentTurns, num_episodes: int, seed: int, *, has_thoughts: bool
 ) -> Iterator[dict[str, Any]]:
-    for _ in range(num_episodes):
-        seed = _find_seed(env, seed)
-        yield _play_episode(env, seed, has_thoughts=has_thoughts)
-        seed += 1
+    with closing(env):
+        for _ in range(num_episodes):
+            seed = _find_seed(env, seed)
+            yield _play_episode(env, seed, has_thoughts=has_thoughts)
+            seed += 1
 
 
 def _find_seed(env: AgentTurns, first_seed: int) -> int:

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
+from ragen_envs.parsing import THINK_CLOSE, THINK_OPEN
+
 # Stand-ins whose place in the rendered template shows what the template writes around a message.
 _FIRST, _REPLY, _NEXT = "QfirstmessageQ", "QreplymessageQ", "QnextmessageQ"
 
@@ -38,6 +40,7 @@ class ChatCodec:
     Attributes:
         end_ids: Those, and the special token that the template writes right behind a reply: a base
             model with a borrowed template does not name it among its own.
+        opens_think: Whether the generation prompt opens a think block, so that replies do not.
 
     Raises:
         ValueError: If there is no chat template, or it does not render each message exactly once.
@@ -75,6 +78,10 @@ class ChatCodec:
         first = render(("user", _FIRST))
         self._trims_messages = render(("user", f"\n {_FIRST} \n")) == first
         self._first = self._frame(*_split_once(first, _FIRST))
+        marks = self._added_token.finditer(self._first.after)
+        self._prompt_end = max((mark.end() for mark in marks), default=0)
+        begun = self._first.after.rpartition(THINK_OPEN)
+        self.opens_think = bool(begun[1]) and THINK_CLOSE not in begun[2]
         conversation = render(("user", _FIRST), ("assistant", _REPLY), ("user", _NEXT))
         before_reply, after_reply = _split_once(conversation, _REPLY)
         _split_once(before_reply, _FIRST)  # refuses a template that forgets old messages
@@ -98,7 +105,17 @@ class ChatCodec:
         return ids[len(self._turn_end_ids) :] if has_ended else ids
 
     def encode_reply(self, text: str) -> list[int]:
-        """Return the ids of a reply that is written rather than sampled, end of turn included."""
+        """Return the ids of a reply that is written rather than sampled, end of turn included.
+
+        They are those that it has where it stands, behind the generation prompt: on its own, a text
+        gets a word mark from tokenizers such as SentencePiece's.
+        """
+        # Where the prompt's end would merge with the reply, which no model could sample, a stop.
+        for anchor in (self._first.after[self._prompt_end :], "."):
+            anchor_ids = self._ids(anchor, split_special_tokens=True)
+            ids = self._ids(anchor + text, split_special_tokens=True)
+            if anchor_ids and ids[: len(anchor_ids)] == anchor_ids:
+                return ids[len(anchor_ids) :] + self._turn_end_ids
         return self._ids(text, split_special_tokens=True) + self._turn_end_ids
 
     def decode_reply(self, reply_ids: Sequence[int]) -> str:

@@ -57,6 +57,24 @@ def plan_updates(
     return [[rows[i] for i in order[part]] for part in split_evenly(len(rows), num_updates)]
 
 
+def plan_passes(
+    rows: Sequence[Row], num_passes: int, update_batch_size: int, *, seed: int
+) -> list[list[list[Row]]]:
+    """Deal rows into updates once per pass over them, each time in another order (PPO).
+
+    Args:
+        rows: What a rollout teaches.
+        num_passes: How often they are gone through.
+        update_batch_size: Most rows of an update.
+        seed: Of the orders.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        plan_updates(rows, update_batch_size=update_batch_size, generator=generator)
+        for _ in range(num_passes)
+    ]
+
+
 def weigh_rows(rows: Sequence[Row], weights: Tensor) -> list[Row]:
     """Return the rows of one update with their loss weights, shape (R,)."""
     return [replace(row, weight=w) for row, w in zip(rows, weights.tolist(), strict=True)]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
-from ragen_trl.engines import find_cache_obstacle
+from ragen_trl.engines import find_obstacle
 from ragen_trl.starpo_config import StarPOConfig
 
 # Share of padding among the tokens of one forward pass; smaller passes cost more of their own.
@@ -28,6 +28,35 @@ class Part(NamedTuple):
 
 # Maps a part to tensors of shape (R, L); entry j is about the token after position j.
 ForwardFn = Callable[[Part], Sequence[Tensor]]
+
+
+def score_tokens(
+    model: Any, batch: Mapping[str, Tensor], *, shares_prompts: bool, in_parts: bool
+) -> list[Tensor]:
+    """Return log-probabilities of the sampled tokens, and entropies but for a reference.
+
+    By TRL's fused head, which computes them from hidden states without all the logits.
+
+    Args:
+        model: A causal language model.
+        batch: A batch of `collate`.
+        shares_prompts: Whether each different prompt is read once; see `can_share_prompts`.
+        in_parts: See `run_completions`.
+
+    Returns:
+        One or two tensors of shape `(B, T)`.
+    """
+
+    def forward(part: Part) -> list[Tensor]:
+        outputs = model(**part.inputs, shift_labels=part.next_ids, fused_lm_head=True)
+        return [x for x in (outputs.log_probs, outputs.entropy) if x is not None]
+
+    def read_prompts(inputs: dict[str, Any]) -> None:
+        model(**inputs, use_cache=True, logits_to_keep=1)
+
+    return run_completions(
+        batch, forward, read_prompts=read_prompts if shares_prompts else None, in_parts=in_parts
+    )
 
 
 def run_completions(
@@ -152,4 +181,4 @@ class _Prefixes:
 
 def can_share_prompts(args: StarPOConfig, model: Any) -> bool:
     """Tell whether prompts can be read apart: layers that forget their inputs keep no cache."""
-    return not args.gradient_checkpointing and find_cache_obstacle(model) is None
+    return not args.gradient_checkpointing and find_obstacle(model) is None

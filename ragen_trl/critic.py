@@ -112,8 +112,8 @@ def build_critic(
         dtype: Of the weights of that model.
 
     Raises:
-        ValueError: If the given model has another vocabulary, or the policy's adapter is no LoRA
-            or trains biases of the base.
+        ValueError: If the given model has another vocabulary, or the policy's adapter is no LoRA,
+            trains biases of the base, or has the name of the critic's.
     """
     if model_name_or_path is not None:
         backbone = AutoModel.from_pretrained(model_name_or_path, dtype=dtype)
@@ -133,6 +133,11 @@ def build_critic(
         raise ValueError(
             "`bias` of a `LoraConfig` must be 'none' for a critic on the same base model, got "
             f"{config.bias!r}. Set `critic_model_name_or_path` to give the critic a model of its own."
+        )
+    if ADAPTER_NAME in policy.peft_config:
+        raise ValueError(
+            f"`model` must have no adapter named {ADAPTER_NAME!r}, which the critic's is called, got "
+            f"{sorted(policy.peft_config)}. Load it under another name, such as 'default'."
         )
     config = plain_copy(config)
     # Like the policy, the critic runs without dropout: its values are compared between updates.

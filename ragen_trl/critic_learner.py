@@ -19,6 +19,7 @@ from ragen_trl.functional import (
     masked_sum,
 )
 from ragen_trl.starpo_config import StarPOConfig
+from ragen_trl.trainer_checks import check_finite
 
 WEIGHTS_FILE = "critic.safetensors"
 OPTIMIZER_FILE = "critic_optimizer.pt"
@@ -136,18 +137,7 @@ class CriticLearner:
         rate = args.critic_learning_rate
         kwargs["lr"] = DEFAULT_RATE_FACTOR * args.learning_rate if rate is None else rate
         self.optimizer = optimizer_cls(self._parameter_groups(decay_names), **kwargs)
-        schedule = args.critic_lr_scheduler_type or args.lr_scheduler_type
-        self.scheduler = get_scheduler(
-            schedule,
-            self.optimizer,
-            num_warmup_steps=args.get_warmup_steps(args.max_steps),
-            num_training_steps=args.max_steps,
-            # They belong to the policy's kind of schedule.
-            scheduler_specific_kwargs=(
-                args.lr_scheduler_kwargs if schedule == args.lr_scheduler_type else None
-            ),
-        )
-        self._sums: Tensor | None = None
+        self.create_scheduler(args.max_steps)
         self._shares = can_share_prompts(args, critic.backbone)
         backbone: Any = critic.own_backbone
         if args.gradient_checkpointing and backbone is not None:
@@ -167,6 +157,24 @@ class CriticLearner:
             for decays in (True, False)
         ]
 
+    def create_scheduler(self, num_training_steps: int) -> None:
+        """Begin the schedule of the learning rate, as the policy's begins in every training."""
+        args = self._args
+        # What an update that was broken off has left.
+        self._sums: Tensor | None = None
+        self.optimizer.zero_grad()
+        schedule = args.critic_lr_scheduler_type or args.lr_scheduler_type
+        self.scheduler = get_scheduler(
+            schedule,
+            self.optimizer,
+            num_warmup_steps=args.get_warmup_steps(num_training_steps),
+            num_training_steps=num_training_steps,
+            # They belong to the policy's kind of schedule.
+            scheduler_specific_kwargs=(
+                args.lr_scheduler_kwargs if schedule == args.lr_scheduler_type else None
+            ),
+        )
+
     @property
     def num_parameters(self) -> int:
         """Number of trained parameters."""
@@ -180,21 +188,26 @@ class CriticLearner:
             return self._forward(batch)
 
     def learn(self, batch: Mapping[str, Tensor]) -> dict[str, float]:
-        """Train on one micro-batch; in the last one of an update return the update's metrics."""
+        """Train on one micro-batch; in the last one of an update return the update's metrics.
+
+        Raises:
+            FloatingPointError: If loss or gradient are not finite; the step is not made.
+        """
         self.critic.train()
         with self.critic.active():
             loss, parts = value_loss(
                 self._forward(batch), batch, clip_range=self._args.value_clip_range
             )
-            if not torch.isfinite(loss):
-                raise FloatingPointError(
-                    f"The value loss is {loss.item()}. Lower `critic_learning_rate`; checkpoints "
-                    "saved so far are unharmed."
-                )
             torch.autograd.backward(loss)
         sums = torch.stack([part.double() for part in parts])
         self._sums = sums if self._sums is None else self._sums + sums
         return self._step() if self._accelerator.sync_gradients else {}
+
+    def skip(self) -> dict[str, float]:
+        """Let a micro-batch that teaches nothing pass; the schedule moves on as the policy's does."""
+        if self._accelerator.sync_gradients:
+            self.scheduler.step()
+        return {}
 
     def save(self, folder: Path) -> None:
         """Write weights, optimizer and schedule into a checkpoint folder."""
@@ -245,11 +258,14 @@ class CriticLearner:
         self._reduce_gradients()
         limit = self._args.max_grad_norm or float("inf")
         grad_norm = torch.nn.utils.clip_grad_norm_(self._parameters, limit)
+        totals = self._accelerator.reduce(self._sums, reduction="sum").tolist()
+        # Both of all processes, so that all of them stop, and none waits for another.
+        for what, value in {"value loss": sum(totals), "critic's gradient norm": grad_norm}.items():
+            check_finite(what, float(value), "`critic_learning_rate`")
         rate = self.optimizer.param_groups[0]["lr"]
         self.optimizer.step()
         self.scheduler.step()
         self.optimizer.zero_grad()
-        totals = self._accelerator.reduce(self._sums, reduction="sum").tolist()
         self._sums = None
         extra = {"critic/grad_norm": grad_norm.item(), "critic/learning_rate": rate}
         return value_metrics(totals) | extra

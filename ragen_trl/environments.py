@@ -2,7 +2,8 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any
@@ -103,6 +104,7 @@ class EnvPool:
         self.spec = spec
         self._agent_turns = {**agent_turns, **spec.agent_turns}
         self._envs: list[AgentTurns] = []
+        self._num_users = 0
         first = self.take(1)[0]
         source = spec.id_or_factory
         self.name = first.spec.id if first.spec else getattr(source, "__name__", str(source))
@@ -112,6 +114,23 @@ class EnvPool:
         while len(self._envs) < count:
             self._envs.append(self._make())
         return self._envs[:count]
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Close all instances at the end, when nobody else has the pool open; `take` makes new ones."""
+        self._num_users += 1
+        try:
+            yield
+        finally:
+            self._num_users -= 1
+            if self._num_users == 0:
+                self.close()
+
+    def close(self) -> None:
+        """Close all instances, also where closing one of them fails."""
+        with ExitStack() as stack:
+            while self._envs:
+                stack.callback(self._envs.pop().close)
 
     def _make(self) -> AgentTurns:
         source = self.spec.id_or_factory
@@ -148,6 +167,15 @@ def make_pools(env: EnvLike | Sequence[EnvLike], agent_turns: Mapping[str, Any])
         if seen[pool.name] > 1:
             pool.name = f"{pool.name}#{seen[pool.name]}"
     return pools
+
+
+@contextmanager
+def open_pools(pools: Iterable[EnvPool]) -> Iterator[None]:
+    """Keep pools open, each once; see `EnvPool.open`."""
+    with ExitStack() as stack:
+        for pool in dict.fromkeys(pools):
+            stack.enter_context(pool.open())
+        yield
 
 
 def make_eval_pools(

@@ -98,18 +98,20 @@ class EvaluationPanel:
     def optimal_success(self, name: str) -> float | None:
         """Return the best reachable success rate; computed once. See `mean_optimal_success`."""
         if name not in self._optimal_success:
-            env = self.pools[name].take(1)[0]
-            self._optimal_success[name] = mean_optimal_success(env, self.seeds(name))
+            with self.pools[name].open():
+                env = self.pools[name].take(1)[0]
+                self._optimal_success[name] = mean_optimal_success(env, self.seeds(name))
         return self._optimal_success[name]
 
     def random_success(self, name: str) -> Rate | None:
         """Measure uniformly random legal actions, once; `None` where actions are free text."""
         if name not in self._random_success:
-            env = self.pools[name].take(1)[0]
             self._random_success[name] = None
-            if isinstance(env.env.action_space, spaces.Discrete):
-                results = play_random(env, seeds=self.seeds(name))
-                self._random_success[name] = Rate.of([result.success for result in results])
+            with self.pools[name].open():
+                env = self.pools[name].take(1)[0]
+                if isinstance(env.env.action_space, spaces.Discrete):
+                    results = play_random(env, seeds=self.seeds(name))
+                    self._random_success[name] = Rate.of([result.success for result in results])
         return self._random_success[name]
 
 

@@ -1,6 +1,8 @@
 """Sampling replies with transformers, with the log-probability of every sampled token."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -76,6 +78,8 @@ def sample_replies(
 ) -> list[Reply]:
     """Let the model answer every prompt once, in one batch.
 
+    What the model's own generation settings say plays no part.
+
     Args:
         model: A causal language model.
         prompt_ids: One list of token ids per row; any lengths.
@@ -91,7 +95,7 @@ def sample_replies(
     input_ids = torch.tensor([[pad] * (width - len(ids)) + list(ids) for ids in prompt_ids])
     attention_mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in prompt_ids])
     recorder = _make_recorder(generation_config, luck)
-    with torch.no_grad():
+    with _own_settings_aside(model), torch.no_grad():
         output: Tensor = model.generate(
             input_ids=input_ids.to(model.device),
             attention_mask=attention_mask.to(model.device),
@@ -106,6 +110,25 @@ def sample_replies(
         Reply(ids[:length], row_logps[:length])
         for ids, row_logps, length in zip(sampled.tolist(), logps.tolist(), lengths, strict=True)
     ]
+
+
+@contextmanager
+def _own_settings_aside(model: Any) -> Iterator[None]:
+    """Let `generate` take nothing from the settings that the model was published with.
+
+    It would fill whatever the call leaves at `None`, such as `min_p` or `suppress_tokens`.
+    """
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    # Settings that were given to a PEFT model itself are put into its base by `generate`.
+    owners = [base, model] if "generation_config" in vars(model) else [base]
+    kept = [(owner, owner.generation_config) for owner in owners]
+    try:
+        for owner in owners:
+            owner.generation_config = GenerationConfig()
+        yield
+    finally:
+        for owner, settings in kept:
+            owner.generation_config = settings
 
 
 def _make_recorder(config: GenerationConfig, luck: ReplyLuck | None) -> SampledLogps | FixedLuck:

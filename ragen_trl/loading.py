@@ -6,10 +6,15 @@ from typing import Any
 from peft import AutoPeftModelForCausalLM
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from ragen_trl.critic import ADAPTER_NAME
 from ragen_trl.tiny import load_tiny_policy
 
 EMBEDDED = "tiny"
+_ADAPTER_FILE = "adapter_config.json"
+# Adapters that a training saves beside the policy's: the critic's, and TRL's reference.
+_OTHER_ADAPTERS = (ADAPTER_NAME, "ref")
 # What `save_pretrained` writes for a tokenizer that is defined by its `tokenizer.json` alone.
 _GENERIC_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
 
@@ -24,14 +29,41 @@ def load_policy(model: str, *, dtype: str = "float32") -> tuple[Any, Any]:
 
     Returns:
         The model and the tokenizer.
+
+    Raises:
+        OSError: If there is no such model.
+        ValueError: If a folder holds no model, or several adapters.
     """
     if model == EMBEDDED:
         return load_tiny_policy(dtype=dtype)
-    if (Path(model) / "adapter_config.json").exists():
-        policy = AutoPeftModelForCausalLM.from_pretrained(model, is_trainable=True, dtype=dtype)
+    if (adapter := _find_adapter(Path(model))) is not None:
+        policy = AutoPeftModelForCausalLM.from_pretrained(
+            str(adapter), is_trainable=True, dtype=dtype
+        )
     else:
         policy = AutoModelForCausalLM.from_pretrained(model, dtype=dtype)
     return policy, load_tokenizer(model)
+
+
+def _find_adapter(folder: Path) -> Path | None:
+    """Return where the adapter of a folder lies, if it holds one.
+
+    PEFT puts adapters into folders of their names, but for the one that is named `default`.
+    """
+    if (folder / _ADAPTER_FILE).exists():
+        return folder
+    if (folder / "config.json").exists():
+        return None
+    names = {path.parent.name for path in folder.glob(f"*/{_ADAPTER_FILE}")}
+    names = {name for name in names if not name.startswith(PREFIX_CHECKPOINT_DIR)}
+    found = sorted(names.difference(_OTHER_ADAPTERS))
+    if len(found) > 1:
+        raise ValueError(
+            f"`model` must hold one adapter, got {str(folder)!r} with {found}. Copy the tokenizer's "
+            f"files into the folder of the one you mean, such as {str(folder / found[0])!r}, and "
+            "pass that."
+        )
+    return folder / found[0] if found else None
 
 
 def load_tokenizer(model: str) -> Any:

@@ -13,7 +13,7 @@ from datasets import Dataset
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 from trl import GRPOTrainer
 
-from ragen_trl.adapters import check_reference_adapter, plain_reference
+from ragen_trl.adapters import check_adapter_name, check_reference_adapter, plain_reference
 from ragen_trl.chat import ChatCodec
 from ragen_trl.collation import split_evenly
 from ragen_trl.engines import (
@@ -26,7 +26,7 @@ from ragen_trl.engines import (
     ReplyLuck,
     SamplingRules,
 )
-from ragen_trl.environments import EnvLike, make_eval_pools, make_pools
+from ragen_trl.environments import EnvLike, make_eval_pools, make_pools, open_pools
 from ragen_trl.evaluation import EvaluationPanel
 from ragen_trl.generation import sample_replies
 from ragen_trl.loading import load_tokenizer
@@ -42,6 +42,7 @@ from ragen_trl.trainer_checks import (
     check_trainer,
     generates_jointly,
     uses_reference_engine,
+    warn_about_open_think,
     warn_about_template_end,
 )
 from ragen_trl.trajectory import Trajectory
@@ -81,6 +82,7 @@ class PlayingTrainer(GRPOTrainer):
         if processing_class is None and isinstance(model, str):
             processing_class = load_tokenizer(model)
         placeholder = Dataset.from_dict({"prompt": [""]})
+        check_adapter_name(model, args)
         if args.beta or args.kl_in_reward_coef:
             check_reference_adapter(model, further.get("peft_config"))
         with _reference_for_any_kl(args), plain_reference(model):
@@ -102,6 +104,7 @@ class PlayingTrainer(GRPOTrainer):
             chat_template_kwargs=self.chat_template_kwargs,
         )
         self._stop_at_template_end()
+        warn_about_open_think(self._chat, think=args.enable_think, option="enable_think")
         self._stop = AnswerStop(self._tokenizer) if args.stop_at_answer else None
         self._is_reference_engine = uses_reference_engine(self)
         self._limits = TokenLimits(args.max_new_tokens_per_turn, args.max_trajectory_tokens)
@@ -139,7 +142,18 @@ class PlayingTrainer(GRPOTrainer):
         check_rollout_arguments(seeds, num_generations, temperature)
         pools = self._pools if env is None else make_pools(env, self.args.agent_turns)
         groups = [GroupStart(pools[i % len(pools)], seed) for i, seed in enumerate(seeds)]
-        return self._play(groups, num_generations=num_generations, temperature=temperature)
+        with open_pools(pools):
+            return self._play(groups, num_generations=num_generations, temperature=temperature)
+
+    def train(
+        self,
+        resume_from_checkpoint: str | bool | None = None,
+        trial: Any = None,
+        ignore_keys_for_eval: list[str] | None = None,
+    ) -> Any:
+        """Train as `GRPOTrainer` does, and close the environments at the end, or after an error."""
+        with open_pools([*self._pools, *self.eval_panel.pools.values()]):
+            return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
 
     def evaluate(
         self,
@@ -159,14 +173,15 @@ class PlayingTrainer(GRPOTrainer):
         if eval_dataset is not None:
             raise ValueError("`eval_dataset` must be left unset. Pass `eval_env` to the trainer.")
         begin = time.perf_counter()
-        per_env = {name: self._evaluate_one(name) for name in self.eval_panel.names}
-        metrics = merge_evaluations(per_env, metric_key_prefix)
-        metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - begin
-        with self._policy_at_rest():
-            self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(
-            self.args, self.state, self.control, metrics
-        )
+        with open_pools(self.eval_panel.pools.values()):
+            per_env = {name: self._evaluate_one(name) for name in self.eval_panel.names}
+            metrics = merge_evaluations(per_env, metric_key_prefix)
+            metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - begin
+            with self._policy_at_rest():
+                self.log(metrics)
+            self.control = self.callback_handler.on_evaluate(
+                self.args, self.state, self.control, metrics
+            )
         return metrics
 
     def _play(

@@ -1,6 +1,7 @@
 """What a run writes down while it runs: its log, and what its success rates are read against."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ class RunLogCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
     """Appends every log entry to `<output_dir>/log.jsonl` as it happens, one JSON object per line.
 
     A run that goes on from a checkpoint, or back to one, appends: what it logs anew comes later in
-    the file and counts. The first evaluation also writes `references.json`: by name of the
+    the file and counts. Numbers that are not finite are written as null, which JSON has. The first evaluation also writes `references.json`: by name of the
     environment `random_play` (`rate`, `low`, `high`, or null where actions are free text) and
     `optimum` (null where it is not known).
 
@@ -39,7 +40,8 @@ class RunLogCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
     ) -> None:
         """Append the newest entry of the log."""
         if state.is_world_process_zero:
-            _append_line(Path(args.output_dir) / LOG_FILE, json.dumps(state.log_history[-1]))
+            entry = {name: _as_json(value) for name, value in state.log_history[-1].items()}
+            _append_line(Path(args.output_dir) / LOG_FILE, json.dumps(entry, allow_nan=False))
 
     def on_evaluate(
         self,
@@ -61,6 +63,10 @@ class RunLogCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
         path = Path(args.output_dir) / REFERENCES_FILE
         path.write_text(json.dumps(references, indent=2), encoding="utf-8")
         self._has_references = True
+
+
+def _as_json(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _append_line(path: Path, line: str) -> None:

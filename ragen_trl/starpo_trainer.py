@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from ragen_trl.collation import plan_updates
-from ragen_trl.completions import Part, can_share_prompts, run_completions
+from ragen_trl.collation import Row, plan_passes
+from ragen_trl.completions import can_share_prompts, score_tokens
 from ragen_trl.critic import build_critic
 from ragen_trl.critic_learner import CriticLearner
 from ragen_trl.environments import EnvLike
@@ -28,11 +28,12 @@ from ragen_trl.refill import refill
 from ragen_trl.rollout import RolloutTimer
 from ragen_trl.rollout_callback import RolloutCallback, read_metrics
 from ragen_trl.run_state import batch_settings, read_state, write_state
+from ragen_trl.schedules import begin_later
 from ragen_trl.selection import Selection, select_trajectories
 from ragen_trl.starpo_config import StarPOConfig
 from ragen_trl.start_states import GroupDealer
 from ragen_trl.token_advantages import add_token_advantages
-from ragen_trl.trainer_checks import check_recorded_logps, warn_about_dead_groups
+from ragen_trl.trainer_checks import check_finite, check_recorded_logps, warn_about_dead_groups
 from ragen_trl.trajectory import Trajectory
 from ragen_trl.trl_compat import (
     disable_dropout_in_model,
@@ -151,11 +152,25 @@ class StarPOTrainer(PlayingTrainer):
             trial: See transformers' `Trainer`, as for what follows.
             ignore_keys_for_eval: Without effect; evaluation plays episodes.
         """
+        # Batches that an earlier call left are of another policy.
+        self._pending.clear()
+        self._watched, self._update_sums, self._update_seconds = {}, None, 0.0
         output = super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
         while (rollback := take_rollback(self.callback_handler.callbacks)) is not None:
             self._prepare_rollback(rollback)
             output = super().train(str(rollback.checkpoint), trial, ignore_keys_for_eval)
         return output
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """Create the policy's schedule, from the end of the critic's warm-up on, and the critic's."""
+        is_new = self.lr_scheduler is None
+        num_own_steps = num_training_steps - self._critic_warmup_steps
+        scheduler = super().create_scheduler(num_own_steps, optimizer)
+        if is_new:
+            begin_later(scheduler, self._critic_warmup_steps)
+            if self.critic is not None:
+                self.critic.create_scheduler(num_training_steps)
+        return scheduler
 
     def _prepare_rollback(self, rollback: Rollback) -> None:
         """Change what is to be different; `_load_optimizer_and_scheduler` sets the rates."""
@@ -181,8 +196,7 @@ class StarPOTrainer(PlayingTrainer):
 
     def get_train_dataloader(self) -> DataLoader[int]:
         """Return a loader of placeholders: one per micro-batch of the whole run."""
-        num_micro_batches = self.args.max_steps * self.args.gradient_accumulation_steps
-        placeholders: Any = range(num_micro_batches)
+        placeholders: Any = range(self.args.max_steps * self.args.gradient_accumulation_steps)
         return DataLoader(placeholders, batch_size=1, collate_fn=list)
 
     def _start_iteration(self) -> float:
@@ -223,60 +237,60 @@ class StarPOTrainer(PlayingTrainer):
         if not callbacks:
             return
         with torch.no_grad(), self._policy_at_rest(), self._open_model() as model:
+            shown = {"trajectories": played, "model": model, "iteration": self._iteration}
+            shown["processing_class"] = self._tokenizer
             for callback in callbacks:
-                metrics = callback.on_rollout_end(
-                    self.args,
-                    self.state,
-                    self.control,
-                    trajectories=played,
-                    model=model,
-                    processing_class=self._tokenizer,
-                    iteration=self._iteration,
-                )
+                metrics = callback.on_rollout_end(self.args, self.state, self.control, **shown)
                 self._append_metrics(read_metrics(callback, metrics))
 
     def _queue_updates(self, selection: Selection) -> None:
-        args, accelerator = self.args, self.accelerator
-        updates = plan_updates(
-            selection.rows,
-            update_batch_size=args.update_batch_size,
-            generator=torch.Generator().manual_seed(args.seed + self._iteration),
-        )
+        args, accelerator, rows = self.args, self.accelerator, selection.rows
         self._watched = {}
-        if not updates:
+        if not rows:
             # Nothing to learn: one update without a batch, so that training goes on.
             self._pending.extend({} for _ in range(args.gradient_accumulation_steps))
             return
+        passes = plan_passes(
+            rows, self.num_iterations, args.update_batch_size, seed=args.seed + self._iteration
+        )
+        self._watched = collate_spread(
+            rows[accelerator.process_index :: accelerator.num_processes],
+            pad_token_id=self._tokenizer.pad_token_id,
+            device=accelerator.device,
+        )
+        is_single = self.num_iterations * len(passes[0]) == 1
+        for number, updates in enumerate(passes):
+            # A single update has but one split, which need not be scored again.
+            if number == 0 or len(updates) > 1:
+                batches = self._make_batches(updates, selection.loss_scale, is_single)
+            self._pending.extend(batches)
+
+    def _make_batches(
+        self, updates: list[list[Row]], loss_scale: float, is_single_update: bool
+    ) -> list[dict[str, Tensor]]:
+        """Return this process's micro-batches of one pass over the rollout, complete."""
+        args, accelerator = self.args, self.accelerator
         batches = [
-            {name: tensor.to(accelerator.device) for name, tensor in batch.items()}
+            batch
             for rows in updates
             for batch in build_micro_batches(
                 rows,
                 loss_type=args.loss_type,
-                loss_scale=selection.loss_scale,
+                loss_scale=loss_scale,
                 max_tokens=args.max_trajectory_tokens,
                 num_micro_batches=args.gradient_accumulation_steps,
                 process_index=accelerator.process_index,
                 num_processes=accelerator.num_processes,
                 pad_token_id=self._tokenizer.pad_token_id,
                 pad_to_multiple_of=self.pad_to_multiple_of,
+                device=accelerator.device,
             )
         ]
-        self._watched = collate_spread(
-            selection.rows[accelerator.process_index :: accelerator.num_processes],
-            pad_token_id=self._tokenizer.pad_token_id,
-            device=accelerator.device,
-        )
         with self._scoring():
-            self._add_fixed_logps(batches, is_single_update=len(updates) * self.num_iterations == 1)
-            add_token_advantages(
-                batches,
-                args,
-                values=None if self.critic is None else self.critic.values,
-                gather=accelerator.gather,
-            )
-        for _ in range(self.num_iterations):
-            self._pending.extend(batches)
+            self._add_fixed_logps(batches, is_single_update=is_single_update)
+            values = None if self.critic is None else self.critic.values
+            add_token_advantages(batches, args, values=values, gather=accelerator.gather)
+        return batches
 
     @contextmanager
     def _scoring(self) -> Iterator[None]:
@@ -325,27 +339,10 @@ class StarPOTrainer(PlayingTrainer):
         return self._score(model, batch)[0]
 
     def _score(self, model: Any, batch: Mapping[str, Tensor]) -> list[Tensor]:
-        """Return log-probabilities of the sampled tokens, and entropies but for a reference.
-
-        By TRL's fused head, which computes them from hidden states without all the logits.
-        """
-
-        def forward(part: Part) -> list[Tensor]:
-            outputs = model(**part.inputs, shift_labels=part.next_ids, fused_lm_head=True)
-            return [x for x in (outputs.log_probs, outputs.entropy) if x is not None]
-
-        def read_prompts(inputs: dict[str, Any]) -> None:
-            model(**inputs, use_cache=True, logits_to_keep=1)
-
         is_alone = self.accelerator.num_processes == 1
         shares = is_alone and can_share_prompts(self.args, self.model)
         with self.accelerator.autocast():
-            return run_completions(
-                batch,
-                forward,
-                read_prompts=read_prompts if shares else None,
-                in_parts=is_alone,
-            )
+            return score_tokens(model, batch, shares_prompts=shares, in_parts=is_alone)
 
     def _reference_logps(self, batch: Mapping[str, Tensor]) -> Tensor:
         if self.ref_model is not None:
@@ -370,10 +367,10 @@ class StarPOTrainer(PlayingTrainer):
         rollout_seconds = 0.0 if self._pending else self._start_iteration()
         batch = self._pending.popleft()
         loss = torch.zeros((), device=self.args.device)
-        if batch and not self._is_critic_warmup:
+        if batch and self.state.global_step >= self._critic_warmup_steps:
             loss = super().training_step(model, batch, num_items_in_batch)
-        if batch and self.critic is not None:
-            self._append_metrics(self.critic.learn(batch))
+        if self.critic is not None:
+            self._append_metrics(self.critic.learn(batch) if batch else self.critic.skip())
         self._update_seconds += time.perf_counter() - begin - rollout_seconds
         if not self._pending:
             self._append_metrics({"time/update": self._update_seconds, **peak_memory()})
@@ -387,9 +384,8 @@ class StarPOTrainer(PlayingTrainer):
         return super()._prepare_inputs(generation_batch)
 
     @property
-    def _is_critic_warmup(self) -> bool:
-        steps = 0 if self.critic is None else self.args.critic_warmup_steps
-        return self.state.global_step < steps
+    def _critic_warmup_steps(self) -> int:
+        return 0 if self.critic is None else self.args.critic_warmup_steps
 
     def _compute_loss(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
         logps, entropies = self._score(model, inputs)
@@ -402,19 +398,21 @@ class StarPOTrainer(PlayingTrainer):
             entropy_coef=self.entropy_coef,
             beta=self.beta,
         )
-        if not torch.isfinite(loss):
-            raise FloatingPointError(
-                f"The loss is {loss.item()} in update {self.state.global_step + 1}. Lower "
-                "`learning_rate` or `max_grad_norm`; checkpoints saved so far are unharmed."
-            )
         sums = torch.stack([part.float() for part in parts])
         self._update_sums = sums if self._update_sums is None else self._update_sums + sums
         if self.accelerator.sync_gradients:
             totals = self.accelerator.reduce(self._update_sums, reduction="sum").tolist()
+            # Of all processes, so that all of them stop, and none waits for another.
+            check_finite("loss", sum(totals), "`learning_rate`")
             self._append_metrics(update_metrics(totals, has_reference=self._has_reference))
             self._update_sums = None
         # DDP averages gradients over the processes, whose parts of the loss add up.
         return loss * self.accelerator.num_processes
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        norm = super()._get_grad_norm(model, grad_norm)
+        check_finite("gradient norm", float(norm), "`learning_rate`")
+        return norm
 
     def _measure_update(self) -> None:
         """Log how far the policy has moved, after the last update on a rollout and before a save."""
@@ -444,7 +442,9 @@ class StarPOTrainer(PlayingTrainer):
         self.state.num_input_tokens_seen += sum(
             len(t.prompt_ids) + len(t.completion_ids) for t in played
         )
-        warn_about_dead_groups(self._iteration, metrics["rollout/zero_variance_ratio"])
+        skips_kl = self._has_reference and not selection.rows
+        ratio = metrics["rollout/zero_variance_ratio"]
+        warn_about_dead_groups(self._iteration, ratio, skips_kl=skips_kl)
         records = selection.records(played)
         self._write(f"train-{self._iteration:05d}", zip(played, records, strict=True))
 

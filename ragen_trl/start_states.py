@@ -57,8 +57,8 @@ def validation_seeds(
     """
     if not validation_share:
         return tuple(range(first_seed, first_seed + num_seeds))
-    splits = _split(pool, validation_share)
-    with _names_the_environment(pool):
+    with _names_the_environment(pool), pool.open():
+        splits = _split(pool, validation_share)
         return splits.validation_seeds(num_seeds, first_seed=first_seed)
 
 
@@ -100,7 +100,7 @@ class GroupDealer:
         self, pools: Sequence[EnvPool], *, first_seed: int, validation_share: float
     ) -> None:
         self._pools = list(pools)
-        self._splits = [_split(p, validation_share) if validation_share else None for p in pools]
+        self._validation_share = validation_share
         for pool in self._pools:
             _check_curriculum(pool, first_seed)
         self.num_dealt = 0
@@ -169,10 +169,12 @@ class GroupDealer:
 
     def _deal_one(self) -> GroupStart:
         index = next(self._order)
-        pool, splits = self._pools[index], self._splits[index]
+        pool = self._pools[index]
         options = pool.spec.curriculum.options if pool.spec.curriculum else {}
         seed = self._next_seed
-        if splits is not None:
+        if self._validation_share:
+            # Of an instance that is open now.
+            splits = _split(pool, self._validation_share)
             with _names_the_environment(pool):
                 seed = next(splits.train_seeds(seed, options=options or None))
         self.num_dealt += 1

@@ -3,12 +3,15 @@
 import math
 from collections.abc import Mapping, Sequence
 from numbers import Real
+from tempfile import TemporaryDirectory
 from typing import Any, SupportsIndex
 
 from accelerate.logging import get_logger
+from peft import PeftModel
 from torch import Tensor
 from trl import GRPOTrainer
 
+from ragen_trl.chat import ChatCodec
 from ragen_trl.engines import find_obstacle, has_prompt_adapter
 
 logger = get_logger(__name__)
@@ -36,6 +39,7 @@ def check_trainer(trainer: GRPOTrainer) -> None:
     if trainer._is_vlm:
         raise ValueError("`processing_class` must be a tokenizer, got a multimodal processor.")
     check_context(trainer.model, trainer.args.max_trajectory_tokens)
+    check_generation_settings(trainer.model)
     shards = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
     if trainer.accelerator.num_processes > 1 and shards:
         raise ValueError(
@@ -60,6 +64,25 @@ def check_context(model: Any, max_trajectory_tokens: int) -> None:
         )
 
 
+def check_generation_settings(model: Any) -> None:
+    """Refuse generation settings that no play follows, but that the first save would fail at.
+
+    transformers saves again what it loaded, whatever it says. TRL, which puts the tokenizer's
+    padding there, makes it something new, which has to be without contradictions.
+    """
+    if isinstance(model, PeftModel):
+        return  # An adapter is saved without them.
+    try:
+        with TemporaryDirectory() as folder:
+            model.generation_config.save_pretrained(folder)
+    except ValueError as error:
+        raise ValueError(
+            "`model` must have a `generation_config` without contradictions, or no checkpoint could be "
+            "saved. Load the model, change `model.generation_config`, and pass the loaded model. "
+            f"transformers says: {error}"
+        ) from error
+
+
 def generates_jointly(trainer: GRPOTrainer) -> bool:
     """Tell whether all processes must make every call of vLLM together."""
     is_shared = trainer.vllm_mode == "server" or trainer.vllm_tensor_parallel_size > 1
@@ -77,6 +100,24 @@ def check_recorded_logps(batch: Mapping[str, Tensor]) -> None:
         )
 
 
+def check_finite(what: str, value: float, remedy: str) -> None:
+    """End training before a step that would make weights infinite or NaN, and save them.
+
+    Args:
+        what: Name of the number.
+        value: The same on all processes, so that all of them end.
+        remedy: Option to lower.
+
+    Raises:
+        FloatingPointError: If the number is not finite.
+    """
+    if not math.isfinite(value):
+        raise FloatingPointError(
+            f"The {what} is {value}; the step was not made, and checkpoints are unharmed. Lower "
+            f"{remedy} or `max_grad_norm`."
+        )
+
+
 def warn_about_template_end(tokenizer: Any, token_id: int) -> None:
     """Say that vLLM, which takes its end tokens from the model, does not stop where a turn ends."""
     logger.warning(
@@ -84,6 +125,21 @@ def warn_about_template_end(tokenizer: Any, token_id: int) -> None:
         "not among the model's end tokens, so replies run on to `max_new_tokens_per_turn`. Pass "
         f"`generation_kwargs={{'stop_token_ids': [{token_id}]}}`."
     )
+
+
+def warn_about_open_think(chat: ChatCodec, *, think: bool, option: str) -> None:
+    """Say that replies cannot be valid where the chat template writes their first tag itself.
+
+    Args:
+        chat: Codec of the template.
+        think: Whether replies must hold a think block.
+        option: Name of the option that says so.
+    """
+    if think and chat.opens_think:
+        logger.warning(
+            "The chat template opens `<think>` itself, so replies begin behind the tag and count as "
+            f"malformed. Pass `chat_template_kwargs` that switch it off, another template, or `{option}=False`."
+        )
 
 
 def uses_reference_engine(trainer: GRPOTrainer) -> bool:
@@ -118,8 +174,15 @@ def check_rollout_arguments(seeds: Sequence[int], num_generations: int, temperat
         )
 
 
-def warn_about_dead_groups(iteration: int, zero_variance_ratio: float) -> None:
-    """Say so when most groups of a rollout have no variance."""
+def warn_about_dead_groups(
+    iteration: int, zero_variance_ratio: float, *, skips_kl: bool = False
+) -> None:
+    """Say so when most groups of a rollout have no variance, once if that leaves out a KL term."""
+    if skips_kl:
+        logger.warning_once(
+            "A rollout taught nothing, and its update was skipped, the KL to the reference "
+            "included: alone, Adam would make full steps of it, back to where training started."
+        )
     if zero_variance_ratio > DEAD_GROUPS_WARNING:
         logger.warning(
             f"In iteration {iteration}, {zero_variance_ratio:.0%} of the groups have no variance "

@@ -23,6 +23,14 @@ OVERRIDES: dict[str, tuple[tuple[str, ...], str]] = {
         ("self", "resume_from_checkpoint", "trial", "ignore_keys_for_eval"),
         "Goes on from a healthy checkpoint after a collapse.",
     ),
+    "create_scheduler": (
+        ("self", "num_training_steps", "optimizer"),
+        "Begins the policy's schedule after the critic's warm-up, and the critic's with it.",
+    ),
+    "_get_grad_norm": (
+        ("self", "model", "grad_norm"),
+        "Ends training before a step by gradients that are not finite.",
+    ),
     "get_train_dataloader": (("self",), "There is no dataset; rows only count micro-batches."),
     "_prepare_inputs": (
         ("self", "generation_batch"),

@@ -52,6 +52,7 @@ def build_micro_batches(
     num_processes: int,
     pad_token_id: int,
     pad_to_multiple_of: int | None,
+    device: torch.device | None = None,
 ) -> list[dict[str, Tensor]]:
     """Weigh the rows of a whole update, then pad this process's share of them in micro-batches."""
     num_tokens = torch.tensor([row.trajectory.num_action_tokens for row in rows], dtype=torch.long)
@@ -63,10 +64,11 @@ def build_micro_batches(
         process_index=process_index,
         num_processes=num_processes,
     )
-    return [
+    batches = (
         collate(part, pad_token_id=pad_token_id, pad_to_multiple_of=pad_to_multiple_of)
         for part in micro_batches
-    ]
+    )
+    return [{name: tensor.to(device) for name, tensor in batch.items()} for batch in batches]
 
 
 def starpo_loss(

@@ -1,6 +1,7 @@
 """The numbers that a success rate of an environment has to be read against."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from statistics import median_low
 from typing import Any, NamedTuple
 
@@ -91,26 +92,26 @@ def measure_baseline(
     """
     if not seeds:
         raise ValueError("`seeds` must hold at least one seed, got none.")
-    env = AgentTurns(gym.make(env_id, **(env_kwargs or {})), **limits)
-    optima, lengths = [], []
-    levels, forms = set(), set()
-    for seed in seeds:
-        _, info = env.reset(seed=seed)
-        levels.add(info["state"])
-        forms.add(canonical_form(env))
-        optima.append(optimal_turn_success(env))
-        lengths.append(_solution_length(env))
-    return Baseline(
-        env_id=env_id,
-        num_episodes=len(seeds),
-        random=_measure_success(env, random_policy, seeds),
-        greedy=_measure_success(env, greedy_policy, seeds),
-        solver=_measure_success(env, solver_policy, seeds),
-        optimum=float(np.mean(optima)),
-        solution_lengths=(min(lengths), median_low(lengths), max(lengths)),
-        num_levels=len(levels),
-        num_levels_up_to_symmetry=len(forms),
-    )
+    with closing(AgentTurns(gym.make(env_id, **(env_kwargs or {})), **limits)) as env:
+        optima, lengths = [], []
+        levels, forms = set(), set()
+        for seed in seeds:
+            _, info = env.reset(seed=seed)
+            levels.add(info["state"])
+            forms.add(canonical_form(env))
+            optima.append(optimal_turn_success(env))
+            lengths.append(_solution_length(env))
+        return Baseline(
+            env_id=env_id,
+            num_episodes=len(seeds),
+            random=_measure_success(env, random_policy, seeds),
+            greedy=_measure_success(env, greedy_policy, seeds),
+            solver=_measure_success(env, solver_policy, seeds),
+            optimum=float(np.mean(optima)),
+            solution_lengths=(min(lengths), median_low(lengths), max(lengths)),
+            num_levels=len(levels),
+            num_levels_up_to_symmetry=len(forms),
+        )
 
 
 def format_baselines(baselines: Sequence[Baseline]) -> str:

@@ -22,6 +22,8 @@ Floats = npt.NDArray[np.float64]
 RESET_MASK = "reset_mask"
 # Of the environments that something is wrong with, so many are named in a message.
 _MAX_NAMED = 10
+# They would move the one single environment that lends its methods, and none of ours.
+_MOVING_METHODS = ("reset", "step", "close")
 
 
 class Transitions(NamedTuple):
@@ -177,8 +179,43 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
             ResetNeeded: Before the first `reset`.
             AttributeError: If they have none of this name.
         """
-        self._check_has_state("get_attr()")
-        return tuple(getattr(self._look_at(index), name) for index in range(self.num_envs))
+        return self.call(name)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Return what this method of each single environment returns, or the attribute as it is.
+
+        Args:
+            name: Of a method that looks at an environment, such as `"render"`.
+            *args: Its arguments.
+            **kwargs: Its arguments by name.
+
+        Raises:
+            ResetNeeded: Before the first `reset`.
+            ValueError: If the method would move the environments, which are not single ones here.
+            AttributeError: If they have none of this name.
+        """
+        if name in _MOVING_METHODS:
+            raise ValueError(
+                f"`name` must be a method that looks at an environment, got {name!r}. Use "
+                f"`{name}` of the vector environment."
+            )
+        self._check_has_state("call()` or `get_attr()")
+        found = []
+        for index in range(self.num_envs):
+            value = getattr(self._look_at(index), name)
+            found.append(value(*args, **kwargs) if callable(value) else value)
+        return tuple(found)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Refuse: what the environments have in common is in arrays that were made from it.
+
+        Raises:
+            ValueError: Always, with the way to go.
+        """
+        raise ValueError(
+            f"`name` must not be set in environments that are already made, got {name!r}. Pass it to "
+            "`make_vec`, or make single environments with `vectorization_mode='sync'`."
+        )
 
     @property  # type: ignore[misc]  # without the setter
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]  # as in SyncVectorEnv

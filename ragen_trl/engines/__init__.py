@@ -8,7 +8,6 @@ affair: the reference reads everything anew in every turn, the cached engine not
 from ragen_trl.engines.base import Engine, GenerateFn, Reply, Session
 from ragen_trl.engines.cached import (
     CachedEngine,
-    find_cache_obstacle,
     find_obstacle,
     has_prompt_adapter,
 )
@@ -29,7 +28,6 @@ __all__ = [
     "ReplyLuck",
     "SamplingRules",
     "Session",
-    "find_cache_obstacle",
     "find_obstacle",
     "has_prompt_adapter",
 ]

@@ -11,7 +11,7 @@ from ragen_trl.engines.attention import sharing_heads
 from ragen_trl.engines.base import Reply
 from ragen_trl.engines.luck import ReplyLuck
 from ragen_trl.engines.row_cache import RowCache
-from ragen_trl.engines.sampling import SamplingRules, find_foreign_rules
+from ragen_trl.engines.sampling import SamplingRules
 from ragen_trl.engines.stopping import AnswerStop
 
 
@@ -167,15 +167,10 @@ class CachedSession:
 
 
 def find_obstacle(model: Any) -> str | None:
-    """Return why the cached engine cannot play a model as `generate` would, `None` if it can."""
-    rules = find_foreign_rules(model.generation_config)
-    if rules:
-        return f"the model's generation settings ask for {', '.join(f'`{rule}`' for rule in rules)}"
-    return find_cache_obstacle(model)
+    """Return why a model cannot read on from a `RowCache`, `None` if it can.
 
-
-def find_cache_obstacle(model: Any) -> str | None:
-    """Return why a model cannot read on from a `RowCache`, `None` if it can."""
+    The model's generation settings are none: no engine follows them.
+    """
     if has_prompt_adapter(model):
         return "its adapter puts something before the prompt"
     config = model.config.get_text_config()

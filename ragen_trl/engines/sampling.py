@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,38 +14,6 @@ from transformers import (
 )
 
 from ragen_trl.engines.luck import pick_tokens
-
-# Rules of a `GenerationConfig` that `SamplingRules` does not know, with the value that does nothing.
-_FOREIGN_RULES: dict[str, float | None] = {
-    "bad_words_ids": None,
-    "begin_suppress_tokens": None,
-    "encoder_repetition_penalty": 1.0,
-    "epsilon_cutoff": 0.0,
-    "eta_cutoff": 0.0,
-    "exponential_decay_length_penalty": None,
-    "forced_bos_token_id": None,
-    "forced_eos_token_id": None,
-    "guidance_scale": 1.0,
-    "min_length": 0,
-    "min_new_tokens": 0,
-    "no_repeat_ngram_size": 0,
-    "num_beams": 1,
-    "sequence_bias": None,
-    "stop_strings": None,
-    "suppress_tokens": None,
-    "top_h": None,
-    "typical_p": 1.0,
-    "watermarking_config": None,
-}
-
-
-def find_foreign_rules(generation_config: Any) -> list[str]:
-    """Return the names of rules that transformers' `generate` would follow and `SamplingRules` not."""
-    return [
-        name
-        for name, neutral in _FOREIGN_RULES.items()
-        if getattr(generation_config, name, None) not in (None, neutral, [])
-    ]
 
 
 @dataclass(frozen=True)

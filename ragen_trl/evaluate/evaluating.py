@@ -7,15 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from gymnasium import spaces
 from tqdm.auto import tqdm
 
 from ragen_trl.collation import split_evenly
-from ragen_trl.environments import EnvLike, EnvPool, make_eval_pools
+from ragen_trl.environments import EnvLike, make_eval_pools, open_pools
 from ragen_trl.evaluate.local_player import LocalPlayer, load_local_player
 from ragen_trl.evaluate.records import EpisodeJob, EpisodeRecord, Player
 from ragen_trl.evaluate.result import EvaluationResult
@@ -70,48 +68,48 @@ def evaluate(
     # Without saying so, accelerate leaves processes on CPUs to themselves, and each plays everything.
     state = PartialState(cpu=not torch.accelerator.is_available())
     pools = make_eval_pools(_as_given(env), [], settings.agent_turns)
-    panel = EvaluationPanel(
-        pools,
-        first_seed=settings.seed,
-        num_seeds=settings.episodes,
-        validation_share=settings.validation_share,
-    )
-    player = model
-    if isinstance(player, str):
-        player = load_local_player(
-            player,
-            settings=settings,
-            batch_size=batch_size,
-            dtype=dtype,
-            bf16=bf16,
-            device=state.device,
+    with open_pools(pools.values()):
+        panel = EvaluationPanel(
+            pools,
+            first_seed=settings.seed,
+            num_seeds=settings.episodes,
+            validation_share=settings.validation_share,
         )
-    asked = _describe(player, panel, settings)
-    jobs = list_jobs(panel, settings.samples)
-    store = EpisodeStore(output, asked, rank=state.process_index) if output is not None else None
-    episodes, num_played = _play(player, jobs, store, state, show_progress=show_progress)
-    result = EvaluationResult(
-        settings=asked,
-        episodes=episodes,
-        random_success={
-            name: panel.random_success(name) if _has_named_actions(pools[name]) else None
-            for name in panel.names
-        },
-        optimal_success={name: panel.optimal_success(name) for name in panel.names},
-        usage=_add_up(gather_object([dict(player.usage())])),
-        timings={
-            "seconds": time.perf_counter() - begin,
-            "num_episodes_played": num_played,
-            "num_processes": state.num_processes,
-            "batch_size": batch_size,
-            "device": str(state.device),
-        },
-    )
-    if store is not None and state.is_main_process:
-        store.finish(episodes)
-        write_json(store.folder / RESULTS_FILE, result.to_dict())
-    state.wait_for_everyone()
-    return result
+        player = model
+        if isinstance(player, str):
+            player = load_local_player(
+                player,
+                settings=settings,
+                batch_size=batch_size,
+                dtype=dtype,
+                bf16=bf16,
+                device=state.device,
+            )
+        asked = _describe(player, panel, settings)
+        jobs = list_jobs(panel, settings.samples)
+        store = (
+            EpisodeStore(output, asked, rank=state.process_index) if output is not None else None
+        )
+        episodes, num_played = _play(player, jobs, store, state, show_progress=show_progress)
+        result = EvaluationResult(
+            settings=asked,
+            episodes=episodes,
+            random_success={name: panel.random_success(name) for name in panel.names},
+            optimal_success={name: panel.optimal_success(name) for name in panel.names},
+            usage=_add_up(gather_object([dict(player.usage())])),
+            timings={
+                "seconds": time.perf_counter() - begin,
+                "num_episodes_played": num_played,
+                "num_processes": state.num_processes,
+                "batch_size": batch_size,
+                "device": str(state.device),
+            },
+        )
+        if store is not None and state.is_main_process:
+            store.finish(episodes)
+            write_json(store.folder / RESULTS_FILE, result.to_dict())
+        state.wait_for_everyone()
+        return result
 
 
 def list_jobs(panel: EvaluationPanel, samples: int) -> list[EpisodeJob]:
@@ -187,11 +185,6 @@ def _plain(value: Any) -> Any:
 
 def _as_given(env: Any) -> Any:
     return env if isinstance(env, Mapping | list) else [env]
-
-
-def _has_named_actions(pool: EnvPool) -> bool:
-    bare: gym.Env[Any, Any] = pool.take(1)[0].env
-    return isinstance(bare.action_space, spaces.Discrete)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from ragen_trl.generation import sample_replies
 from ragen_trl.loading import load_policy
 from ragen_trl.rollout import TokenLimits, play_episodes, start_episodes
 from ragen_trl.start_states import GroupStart
-from ragen_trl.trainer_checks import check_context
+from ragen_trl.trainer_checks import check_context, warn_about_open_think
 
 # Numbers of every weight tensor that tell one training state from another.
 _FINGERPRINT_SAMPLES = 64
@@ -77,6 +77,7 @@ class LocalPlayer:
             chat_template_kwargs=settings.chat_template_kwargs,
         )
         self._end_ids = self._chat.end_ids
+        warn_about_open_think(self._chat, think=settings.think, option="think")
         self._stop = AnswerStop(tokenizer) if settings.stop_at_answer else None
         self._engine = self._make_engine()
 
@@ -139,10 +140,7 @@ class LocalPlayer:
             max_new_tokens=most,
             do_sample=self._temperature > 0,
             temperature=self._temperature or 1.0,
-            # Said, or the model's own settings would be taken.
-            top_p=1.0,
-            top_k=0,
-            repetition_penalty=1.0,
+            top_k=0,  # Said, or transformers would keep 50 tokens.
             pad_token_id=self._end_ids[0] if pad is None else pad,
             eos_token_id=self._end_ids,
             disable_compile=True,

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from ragen_envs import AgentTurns
 from ragen_envs.baselines import random_reply
 from ragen_trl.chat import ChatCodec
-from ragen_trl.environments import EnvLike, EnvPool, make_pools
+from ragen_trl.environments import EnvLike, EnvPool, make_pools, open_pools
 from ragen_trl.tiny.demonstrations import Demonstration, Teacher, play_demonstrations
 from ragen_trl.tiny.tokenizer import build_tokenizer
 
@@ -113,17 +113,18 @@ def warm_start(
     )
     model.train()
     losses = []
-    for step in range(num_steps):
-        batch = [next(stream) for stream in itertools.islice(streams, batch_size)]
-        loss = _imitation_loss(model, batch, pad_token_id=tokenizer.pad_token_id)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        losses.append(loss.item())
-        if on_step is not None:
-            on_step(step, losses[-1])
+    with open_pools(pools):
+        for step in range(num_steps):
+            batch = [next(stream) for stream in itertools.islice(streams, batch_size)]
+            loss = _imitation_loss(model, batch, pad_token_id=tokenizer.pad_token_id)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            losses.append(loss.item())
+            if on_step is not None:
+                on_step(step, losses[-1])
     model.eval()
     return losses
 
@@ -132,12 +133,13 @@ def _collect_messages(pools: Sequence[EnvPool]) -> list[str]:
     """Return messages of every environment, the heading of a state, and every reply format."""
     texts = ["State: <think></think><answer> ||</answer>"]
     for pool in pools:
-        env = pool.take(1)[0]
-        for seed in range(_VOCABULARY_EPISODES):
-            texts += _play_to_the_end(env, seed, _write_random_replies(env, seed))
-            names = env.get_wrapper_attr("action_names")
-            texts += [f"{name} {name}" for name in names]
-            texts += _play_to_the_end(env, seed, ("", f"{names[0]}?"))
+        with pool.open():
+            env = pool.take(1)[0]
+            for seed in range(_VOCABULARY_EPISODES):
+                texts += _play_to_the_end(env, seed, _write_random_replies(env, seed))
+                names = env.get_wrapper_attr("action_names")
+                texts += [f"{name} {name}" for name in names]
+                texts += _play_to_the_end(env, seed, ("", f"{names[0]}?"))
     return texts
 
 

@@ -28,6 +28,7 @@ def make_trainer(start, tmp_path):
         callbacks=None,
         peft_config=None,
         processing_class=tokenizer,
+        eval_env=None,
         **options,
     ):
         if model is None:
@@ -53,6 +54,7 @@ def make_trainer(start, tmp_path):
             model,
             StarPOConfig(**{**defaults, **options}),
             env=list(env) if isinstance(env, tuple) else env,
+            eval_env=eval_env,
             processing_class=processing_class,
             callbacks=callbacks,
             peft_config=peft_config,

@@ -1,8 +1,10 @@
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import TrainerCallback
 
 from ragen_trl.adapters import plain_copy
+from ragen_trl.loading import load_policy
 from tests.training import copy_model, train_logs
 
 IDS = torch.arange(4, 16).view(1, -1)
@@ -53,6 +55,76 @@ def test_biases_that_critic_or_reference_would_share_are_refused(make_trainer):
         with pytest.raises(ValueError, match=r"`bias` of a `LoraConfig` must be 'none'.*got 'all'"):
             make_trainer(peft_config=config, **options)
     make_trainer(peft_config=config, advantage_estimator="grpo")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"load_best_model_at_end": True, "eval_strategy": "steps", "save_strategy": "steps"},
+        {"beta": 0.1},
+        {"kl_in_reward_coef": 0.1},
+        {},
+    ],
+)
+def test_adapters_for_which_another_would_be_taken_are_refused(make_trainer, start, options):
+    def make(*names):
+        model = get_peft_model(copy_model(start[0]), make_config(), adapter_name=names[0])
+        for name in names[1:]:
+            model.add_adapter(name, make_config())
+        return make_trainer(model=model, **options)
+
+    make("default", "mine")
+    names = ("mine",) if options else ("mine", "default")
+    reason = f"`{next(iter(options))}`" if options else "a second adapter of that name"
+    message = f"must call the adapter that is trained 'default' with {reason}, got 'mine'"
+    with pytest.raises(ValueError, match=message):
+        make(*names)
+
+
+class FirstIsBest(TrainerCallback):
+    """Makes evaluations worse and worse."""
+
+    def on_evaluate(self, args, state, control, metrics, **kwargs):
+        metrics["eval_lateness"] = state.global_step
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "gae"])
+def test_best_model_at_the_end_is_the_best_one(make_trainer, start, tmp_path, estimator):
+    trainer = make_trainer(
+        model=get_peft_model(copy_model(start[0]), make_config()),
+        advantage_estimator=estimator,
+        max_steps=3,
+        learning_rate=1e-2,
+        eval_strategy="steps",
+        eval_steps=1,
+        save_strategy="steps",
+        save_steps=1,
+        load_best_model_at_end=True,
+        metric_for_best_model="eval_lateness",
+        greater_is_better=False,
+        callbacks=[FirstIsBest()],
+    )
+    trainer.train()
+    run = tmp_path / "run"
+    first, last = (
+        logits(PeftModel.from_pretrained(copy_model(start[0]), run / f"checkpoint-{step}"))
+        for step in (1, 3)
+    )
+    assert (first - last).abs().max() > 0.1
+    torch.testing.assert_close(logits(trainer.model), first)
+
+
+def test_adapter_by_a_name_of_its_own_is_trained_and_can_be_evaluated(
+    make_trainer, saved_start, tmp_path
+):
+    model = get_peft_model(load_policy(saved_start)[0], make_config(), adapter_name="mine")
+    trainer = make_trainer(model=model, advantage_estimator="gae", learning_rate=1e-2)
+    before = logits(model)
+    trainer.train()
+    trainer.save_model()
+    after = logits(model)
+    assert (after - before).abs().max() > 1e-3
+    torch.testing.assert_close(logits(load_policy(str(tmp_path / "run"))[0]), after)
 
 
 def test_plain_copy_leaves_the_original_alone():

@@ -119,6 +119,19 @@ def test_encode_reply_equals_the_reply_in_the_template(name, reply):
     assert make_codec(tokenizer).encode_reply(reply) == sampled_ids(tokenizer, reply)
 
 
+@pytest.mark.parametrize("reply", ["world", "a user", "<think>a</think>hello", "", " hello"])
+def test_encode_reply_of_a_tokenizer_that_marks_words_adds_no_mark(reply):
+    tokenizer = TOKENIZERS["metaspace"]
+    assert make_codec(tokenizer).encode_reply(reply) == sampled_ids(tokenizer, reply)
+
+
+@pytest.mark.parametrize("reply", ["\nhello", "\n\n"])
+def test_encode_reply_does_not_merge_with_the_prompt(reply):
+    tokenizer = TOKENIZERS["bpe"]
+    alone = tokenizer(reply, add_special_tokens=False)["input_ids"]
+    assert make_codec(tokenizer).encode_reply(reply) == [*alone, tokenizer.eos_token_id]
+
+
 texts_with_forgeries = st.lists(
     st.one_of(st.text(max_size=5), st.sampled_from([*SPECIALS, "<|im_", "|>", "\n"])), max_size=4
 ).map("".join)

@@ -131,3 +131,19 @@ def test_codec_template_arguments_reach_the_template():
     next_ids = codec.encode_next("b", reply_ids=[tokenizer.eos_token_id])
     assert tokenizer.decode(next_ids).endswith("assistant\n<think></think>")
     assert "<think>" not in tokenizer.decode(make(template)[1].encode_start("a"))
+
+
+@pytest.mark.parametrize(
+    ("written", "opens"),
+    [("<think>\n", True), ("<think></think>\n", False), ("", False), ("</think><think>", True)],
+)
+def test_template_that_opens_a_think_block_is_noticed(written, opens):
+    template = CHAT_TEMPLATE.replace("assistant\n{% endif", f"assistant\n{written}{{% endif")
+    assert make(template)[1].opens_think is opens
+
+
+def test_template_that_opens_a_think_block_only_if_asked():
+    opening = "{% if think is not defined or think %}<think>{% endif %}{% endif"
+    template = CHAT_TEMPLATE.replace("{% endif", opening)
+    assert make(template)[1].opens_think
+    assert not make(template, chat_template_kwargs={"think": False})[1].opens_think

@@ -7,6 +7,7 @@ from ragen_trl.collation import (
     Row,
     collate,
     place_rewards,
+    plan_passes,
     plan_updates,
     split_evenly,
     split_micro_batches,
@@ -101,6 +102,17 @@ def test_plan_updates_order_comes_from_the_generator_alone():
     ]
     assert orders[0] == orders[1] != orders[2]
     assert [row.advantages for row in plan(rows, 20)[0]] == [row.advantages for row in rows]
+
+
+def test_plan_passes_go_through_all_rows_in_another_order_each():
+    rows = make_rows(20)
+    passes = plan_passes(rows, 3, 7, seed=1)
+    assert passes[0] == plan(rows, 7, 1)
+    orders = [[row.advantages for update in updates for row in update] for updates in passes]
+    assert orders[0] != orders[1] != orders[2] != orders[0]
+    for updates in passes:
+        assert [len(update) for update in updates] == [6, 7, 7]
+        assert identities(row for update in updates for row in update) == identities(rows)
 
 
 def test_weigh_rows_changes_the_weight_only():

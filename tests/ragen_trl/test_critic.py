@@ -109,6 +109,14 @@ def test_critic_of_a_lora_policy_holds_an_adapter_and_a_head_alone(start):
     assert policy.peft_config["default"].lora_dropout == 0.5
 
 
+def test_policys_adapter_by_the_critics_name_is_refused(start):
+    policy = get_peft_model(
+        make_policy(start), LoraConfig(target_modules="all-linear"), adapter_name=ADAPTER_NAME
+    )
+    with pytest.raises(ValueError, match=r"no adapter named 'critic'.*got \['critic'\]"):
+        build(policy)
+
+
 def test_critics_adapter_is_trainable_only_while_it_is_active(start):
     policy = make_lora_policy(start)
     critic = build(policy)

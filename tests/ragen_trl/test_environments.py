@@ -221,3 +221,50 @@ def test_env_pool_refuses_agent_turns_for_an_environment_that_brings_its_own():
 
     with pytest.raises(ValueError, match="`agent_turns` must be left empty"):
         EnvPool(EnvSpec(make, agent_turns={"max_turns": 1}), {})
+
+
+def test_pool_closes_what_it_made_when_its_last_user_leaves():
+    closed = []
+
+    def make():
+        env = ScriptedTextEnv()
+        env.close = lambda: closed.append(env)
+        return env
+
+    pool = EnvPool(EnvSpec(make), {})
+
+    def leave_by_an_error():
+        with pool.open():
+            with pool.open():
+                first.extend(pool.take(3))
+            assert closed == []
+            raise OSError("away")
+
+    first = []
+    with pytest.raises(OSError, match="away"):
+        leave_by_an_error()
+    assert {id(env) for env in closed} == {id(each.unwrapped) for each in first}
+    assert len(closed) == 3
+    (again,) = pool.take(1)
+    assert again.unwrapped not in closed
+
+
+def test_pool_closes_all_where_closing_one_fails():
+    closed = []
+
+    def make():
+        env = ScriptedTextEnv()
+
+        def close():
+            closed.append(env)
+            if len(closed) == 1:
+                raise OSError("stuck")
+
+        env.close = close
+        return env
+
+    pool = EnvPool(EnvSpec(make), {})
+    pool.take(3)
+    with pytest.raises(OSError, match="stuck"):
+        pool.close()
+    assert len(closed) == 3

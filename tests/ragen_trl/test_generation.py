@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from transformers import GenerationConfig
 
 from ragen_trl.generation import sample_replies
+from tests.generation_rules import RULES
 
 # Ragged on purpose; the shortest is padded most.
 PROMPTS = ([7], [20, 30, 40, 50, 60, 70, 80], [90, 91, 92], [200, 7, 7, 7, 100, 250])
@@ -178,3 +180,48 @@ def test_sample_replies_repetition_penalty_is_part_of_the_recorded_logps(
                 seen_logits < 0, seen_logits * penalty, seen_logits / penalty
             )
             assert logp == pytest.approx(torch.log_softmax(logits, -1)[ids[i]].item(), abs=1e-4)
+
+
+def test_every_field_of_a_generation_config_has_a_value_to_try():
+    fields = {name for name in vars(GenerationConfig()) if not name.startswith("_")}
+    assert set(RULES) == fields - {"transformers_version"}
+
+
+@pytest.mark.parametrize(("name", "value"), RULES.items())
+def test_sample_replies_follows_nothing_that_came_with_the_model(
+    tiny_model, tiny_tokenizer, end_ids, monkeypatch, name, value
+):
+    config = make_config(tiny_tokenizer, end_ids)
+
+    def play():
+        torch.manual_seed(7)
+        return sample_replies(tiny_model, PROMPTS, config, eos_token_ids=end_ids)
+
+    plain = play()
+    own = GenerationConfig()
+    setattr(own, name, value)
+    monkeypatch.setattr(tiny_model, "generation_config", own)
+    assert play() == plain
+    assert tiny_model.generation_config is own
+    assert getattr(own, name) == value
+
+
+def test_sample_replies_follows_nothing_that_was_set_on_an_adapter(
+    tiny_model, tiny_tokenizer, end_ids
+):
+    adapter = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
+    model = get_peft_model(type(tiny_model)(tiny_model.config), adapter)
+    base = model.get_base_model()
+    config = make_config(tiny_tokenizer, end_ids)
+
+    def play():
+        torch.manual_seed(7)
+        return sample_replies(model, PROMPTS, config, eos_token_ids=end_ids)
+
+    plain = play()
+    before = base.generation_config
+    # PEFT keeps this beside the base model's and puts it there before it generates.
+    model.generation_config = own = GenerationConfig(suppress_tokens=list(range(100)))
+    assert play() == plain
+    assert model.generation_config is own
+    assert base.generation_config is before

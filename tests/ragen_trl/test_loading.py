@@ -1,3 +1,5 @@
+import shutil
+
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -65,6 +67,48 @@ def test_load_policy_adapter_comes_on_its_base_and_stays_trainable(saved, tmp_pa
     assert trainable == {name for name, _ in model.named_parameters() if "lora_" in name}
     assert trainable
     assert len(tokenizer) == len(tiny_tokenizer)
+
+
+def save_adapters(saved, folder, *names):
+    """Save adapters that do something, as `trainer.save_model` does; return what the first says."""
+    base, tokenizer = load_policy(str(saved))
+    torch.manual_seed(0)
+    config = LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False)
+    adapted = get_peft_model(base, config, adapter_name=names[0])
+    for name in names[1:]:
+        adapted.add_adapter(name, config)
+    adapted.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    with torch.no_grad():
+        return adapted.eval()(torch.tensor([[1, 2, 3, 4]])).logits
+
+
+def test_load_policy_finds_the_adapter_that_has_a_name_of_its_own(saved, tmp_path, tiny_tokenizer):
+    # Beside it what training adds; an older checkpoint has another one.
+    folder = tmp_path / "run"
+    save_adapters(saved, folder / "checkpoint-1", "default")
+    expected = save_adapters(saved, folder, "mine", "critic", "ref")
+    assert not (folder / "adapter_config.json").exists()
+    model, tokenizer = load_policy(str(folder))
+    with torch.no_grad():
+        logits = model.eval()(torch.tensor([[1, 2, 3, 4]])).logits
+    torch.testing.assert_close(logits, expected)
+    assert any(p.requires_grad for p in model.parameters())
+    assert len(tokenizer) == len(tiny_tokenizer)
+
+
+def test_load_policy_of_several_adapters_asks_which(saved, tmp_path):
+    folder = tmp_path / "run"
+    expected = save_adapters(saved, folder, "mine", "other")
+    with pytest.raises(ValueError, match=r"one adapter, got .*run' with \['mine', 'other'\]. Copy"):
+        load_policy(str(folder))
+    # The remedy that it names.
+    for file in folder.glob("*token*"):
+        shutil.copy(file, folder / "mine")
+    model, _ = load_policy(str(folder / "mine"))
+    with torch.no_grad():
+        logits = model.eval()(torch.tensor([[1, 2, 3, 4]])).logits
+    torch.testing.assert_close(logits, expected)
 
 
 def test_load_policy_embedded_one_comes_with_the_package():

@@ -1,6 +1,7 @@
 import copy
 import json
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -10,10 +11,12 @@ from peft import PromptTuningConfig
 
 from ragen_trl import StarPOTrainer
 from ragen_trl.engines import CachedEngine, JointEngine, Reply
+from ragen_trl.loading import load_policy
 from ragen_trl.rollout import RolloutTimer
 from ragen_trl.start_states import GroupStart
 from tests.fakes import ScriptedTextEnv, Step
-from tests.training import BANDIT, assert_same_tensors, copy_model, train_logs
+from tests.generation_rules import all_rules
+from tests.training import BANDIT, assert_same_tensors, copy_model, make_lora, train_logs
 
 
 def test_evaluate_is_repeatable_and_leaves_training_randomness_alone(make_trainer, tmp_path):
@@ -199,17 +202,52 @@ def test_answers_end_replies_when_asked(make_trainer):
         ]
 
 
-def test_rules_of_the_models_generation_settings_are_followed_by_the_reference(
-    make_trainer, caplog
+@pytest.mark.parametrize("engine", ["reference", "transformers"])
+@pytest.mark.parametrize("uses_lora", [False, True])
+def test_rules_of_the_models_generation_settings_play_no_part(
+    make_trainer, start, caplog, engine, uses_lora
 ):
-    trainer = make_trainer()
-    model = trainer.model
-    model.generation_config.no_repeat_ngram_size = 2
-    model.generation_config.typical_p = 1.0
-    other = make_trainer(model=model)
-    assert other._make_engine(1.0).name == "reference"
-    assert "generation settings ask for `no_repeat_ngram_size`" in caplog.text
-    assert trainer._make_engine(1.0).name == "transformers"
+    played = []
+    for rules in ({}, all_rules()):
+        model = copy_model(start[0])
+        own = model.generation_config
+        own.update(**rules)
+        before = own.to_dict()
+        trainer = make_trainer(
+            model=model, rollout_engine=engine, peft_config=make_lora() if uses_lora else None
+        )
+        torch.manual_seed(5)
+        trajectories = trainer.rollout(seeds=[1, 2], num_generations=3, temperature=1.0)
+        played.append([(t.completion_ids, t.logps) for t in trajectories])
+        assert trainer._make_engine(1.0).name == engine
+        # What is saved with the model stays what it was.
+        assert trainer.model.generation_config is own
+        changed = {name for name, value in own.to_dict().items() if value != before[name]}
+        assert changed <= {"pad_token_id"}  # TRL's: the tokenizer's
+    assert played[0] == played[1]
+    assert "which is slower" not in caplog.text
+
+
+def test_generation_settings_at_which_a_save_would_fail_are_refused(
+    make_trainer, saved_start, tmp_path
+):
+    path = Path(saved_start) / "generation_config.json"
+    published = json.loads(path.read_text(encoding="utf-8")) | {"temperature": 0.6}
+    path.write_text(json.dumps(published), encoding="utf-8")
+    # As they were loaded, they are saved again.
+    make_trainer(model=saved_start).save_model()
+    assert json.loads((tmp_path / "run" / path.name).read_text("utf-8"))["temperature"] == 0.6
+    # The tokenizer's padding, which TRL adds, makes them others.
+    del published["pad_token_id"]
+    path.write_text(json.dumps(published), encoding="utf-8")
+    message = r"`model` must have a `generation_config` without .* says: [^`]*`temperature`"
+    with pytest.raises(ValueError, match=message):
+        make_trainer(model=saved_start)
+    make_trainer(model=saved_start, peft_config=make_lora()).save_model()
+    # The remedy that it names.
+    model, _ = load_policy(saved_start)
+    model.generation_config.do_sample = True
+    make_trainer(model=model).save_model()
 
 
 def test_adapters_that_learn_a_prompt_are_refused(make_trainer):
@@ -344,3 +382,72 @@ def test_records_that_are_not_written_are_not_made_either(make_trainer, tmp_path
     assert list(records) == [("unread", {})]
     trainer.train()
     assert not (tmp_path / "run" / "trajectories").exists()
+
+
+@pytest.mark.parametrize("enable_think", [True, False])
+def test_template_that_opens_a_think_block_is_said(make_trainer, start, caplog, enable_think):
+    tokenizer = copy.deepcopy(start[1])
+    tokenizer.chat_template += "<think>"
+    make_trainer(BANDIT, processing_class=tokenizer, enable_think=enable_think)
+    text = "The chat template opens `<think>` itself"
+    assert (text in caplog.text) is enable_think
+
+
+class Door:
+    """Makes environments and counts those that are open."""
+
+    def __init__(self, **options):
+        self.options, self.num_open, self.num_made = options, 0, 0
+
+    def __call__(self):
+        self.num_open, self.num_made = self.num_open + 1, self.num_made + 1
+        door = self
+
+        class Counted(ScriptedTextEnv):
+            is_open = True
+
+            def reset(self, **kwargs):
+                assert self.is_open
+                return super().reset(**kwargs)
+
+            def close(self):
+                assert self.is_open
+                self.is_open = False
+                door.num_open -= 1
+
+        return Counted(**self.options)
+
+
+def test_environments_are_closed_after_every_use_and_made_again_for_the_next(make_trainer):
+    train, other, ours = Door(), Door(), Door()
+    trainer = make_trainer(train, eval_env=other, max_steps=2, eval_strategy="steps", eval_steps=1)
+    trainer.train()
+    assert (train.num_open, other.num_open) == (0, 0)
+    assert train.num_made >= 16
+    made = train.num_made
+    trainer.train()
+    assert train.num_open == 0
+    assert train.num_made > made
+    trainer.evaluate()
+    trainer.rollout(seeds=[1], num_generations=2, temperature=1.0)
+    trainer.rollout(env=ours, seeds=[1], num_generations=2, temperature=1.0)
+    trainer.eval_panel.random_success(trainer.eval_panel.names[0])
+    assert (train.num_open, other.num_open, ours.num_open) == (0, 0, 0)
+    assert ours.num_made == 2
+
+
+def test_environments_stay_open_between_the_rollouts_and_evaluations_of_a_training(make_trainer):
+    door = Door()
+    trainer = make_trainer(door, max_steps=3, eval_strategy="steps", eval_steps=1, eval_episodes=16)
+    trainer.train()
+    # Sixteen episodes side by side, in training as in evaluation.
+    assert door.num_made == 16
+
+
+def test_environments_are_closed_after_an_error(make_trainer):
+    door = Door(script=[Step(error=OSError("disk"))])
+    trainer = make_trainer(door)
+    for call in (trainer.train, trainer.evaluate):
+        with pytest.raises(RuntimeError, match="OSError: disk"):
+            call()
+        assert door.num_open == 0

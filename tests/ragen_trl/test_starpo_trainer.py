@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from accelerate.logging import MultiProcessAdapter
 from peft import LoraConfig, get_peft_model
 
 from ragen_trl import EnvSpec, StarPOConfig
@@ -22,6 +23,7 @@ from tests.training import (
     train_logs,
 )
 
+PER_TOKEN = ("sampling_per_token_logps", "old_per_token_logps", "advantages")
 TRAIN_METRICS = [
     "reward",
     "success_rate",
@@ -210,6 +212,42 @@ def test_rollout_is_reused_for_all_updates_it_holds(make_trainer):
     assert max(entry["sampling_logp_difference"] for entry in logs) < 1e-4
 
 
+@pytest.mark.parametrize("estimator", ["grpo", "gae"])
+def test_every_pass_over_a_rollout_splits_it_anew(make_trainer, estimator):
+    trainer = make_trainer(
+        max_steps=4, per_device_train_batch_size=8, rollout_filter="none", num_iterations=2,
+        advantage_estimator=estimator,
+    )  # fmt: skip
+    seen = []
+    original = trainer._compute_loss
+
+    def keep(model, inputs):
+        own = [
+            {name: values[mask] for name, values in row.items()}
+            for row, mask in (
+                ({n: inputs[n][i] for n in PER_TOKEN}, inputs["action_mask"][i]) for i in range(8)
+            )
+        ]
+        seen.append(own)
+        return original(model, inputs)
+
+    trainer._compute_loss = keep
+    trainer.train()
+    first, second = [*seen[0], *seen[1]], [*seen[2], *seen[3]]
+
+    def by_tokens(rows):
+        # Two episodes may say the same, and have another luck.
+        return sorted(rows, key=lambda row: [x.sum().item() for x in list(row.values())[::2]])
+
+    def sums(rows):
+        return {round(row["sampling_per_token_logps"].sum().item(), 5) for row in rows}
+
+    assert sums(seen[0]) != sums(seen[2])
+    # The same tokens, with what they had before the first update.
+    for one, other in zip(by_tokens(first), by_tokens(second), strict=True):
+        assert_same_tensors(one, other, atol=1e-4)
+
+
 def test_kept_rows_fill_several_updates_of_the_asked_size(make_trainer):
     trainer = make_trainer(max_steps=3, per_device_train_batch_size=5, rollout_filter_ratio=0.75)
     rows = []
@@ -224,9 +262,11 @@ def test_kept_rows_fill_several_updates_of_the_asked_size(make_trainer):
     assert rows == [4, 4, 4]
 
 
-@pytest.mark.parametrize("estimator", ["grpo", "gae"])
-def test_rollout_without_variance_changes_nothing(make_trainer, estimator):
-    trainer = make_trainer(env=BANDIT, advantage_estimator=estimator, entropy_coef=0.1, max_steps=3)
+@pytest.mark.parametrize(("estimator", "kl"), [("grpo", {}), ("gae", {}), ("grpo", {"beta": 0.04})])
+def test_rollout_without_variance_changes_nothing(make_trainer, caplog, estimator, kl):
+    options = {"advantage_estimator": estimator, "entropy_coef": 0.1, **kl}
+    trainer = make_trainer(BANDIT, **options, peft_config=make_lora() if kl else None, max_steps=3)
+    MultiProcessAdapter.warning_once.cache_clear()
     states, original = [], trainer._play
 
     def equal_in_the_second_rollout(*args, **kwargs):
@@ -244,6 +284,7 @@ def test_rollout_without_variance_changes_nothing(make_trainer, estimator):
     assert logs[1]["rollout/zero_variance_ratio"] == 1.0
     assert logs[1]["grad_norm"] == 0.0
     assert all(math.isfinite(value) for value in logs[1].values())
+    assert ("the KL to the reference included" in caplog.text) is bool(kl)
     # The first update left moments behind that would go on moving the weights.
     assert any(not torch.equal(states[1][name], states[0][name]) for name in states[0])
     assert_same_tensors(states[2], states[1], atol=0.0)

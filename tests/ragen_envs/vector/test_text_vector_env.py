@@ -140,8 +140,26 @@ def test_generators_and_attributes_are_those_of_the_single_environments(env_id):
         assert native.get_attr(name) == sync.get_attr(name), name
     # Looking changes nothing.
     play_pair(native, sync, num_steps=20)
+    for name, arguments in (("render", ()), ("get_wrapper_attr", ("action_names",)), ("size", ())):
+        if name != "size" or "Bandit" not in env_id:
+            assert native.call(name, *arguments) == sync.call(name, *arguments), name
+    play_pair(native, sync, num_steps=20)
     with pytest.raises(AttributeError):
         native.get_attr("no_such_attribute")
+
+
+@pytest.mark.parametrize("name", ["reset", "step", "close"])
+def test_calls_that_would_move_the_lent_environment_are_refused(name):
+    envs = make_native()
+    envs.reset(seed=0)
+    with pytest.raises(ValueError, match=rf"`name` must be a method that looks .*got '{name}'"):
+        envs.call(name)
+
+
+def test_attributes_of_environments_that_are_made_are_not_set():
+    envs = make_native()
+    with pytest.raises(ValueError, match=r"`name` must not be set .*got 'size'.*make_vec"):
+        envs.set_attr("size", (5, 5))
 
 
 @each_id
@@ -178,7 +196,8 @@ def test_render_without_a_mode_warns_and_an_unknown_mode_raises():
 
 def test_nothing_can_be_done_before_the_first_reset():
     envs = make_native(render_mode="ansi")
-    for call in (lambda: envs.step([0] * 4), envs.render, lambda: envs.get_attr("state")):
+    reads = (lambda: envs.get_attr("state"), lambda: envs.call("render"))
+    for call in (lambda: envs.step([0] * 4), envs.render, *reads):
         with pytest.raises(ResetNeeded, match=r"Call `reset\(\)` before"):
             call()
     mask = np.array([True, False, False, False])

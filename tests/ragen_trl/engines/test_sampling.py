@@ -2,10 +2,8 @@ import math
 
 import pytest
 import torch
-from transformers import GenerationConfig
 
 from ragen_trl.engines import SamplingRules
-from ragen_trl.engines.sampling import find_foreign_rules
 
 PROBABILITIES = torch.tensor([0.5, 0.3, 0.15, 0.05])
 
@@ -59,17 +57,3 @@ def test_repetition_penalty_lowers_what_was_said_and_is_recorded():
     expected = torch.tensor([1.0, 1.0, 0.0, 0.0]).log_softmax(0)
     assert logps.tolist() == pytest.approx(expected[ids].tolist(), rel=1e-5)
     assert not SamplingRules().needs_history
-
-
-def test_foreign_rules_are_those_that_do_something():
-    config = GenerationConfig(
-        temperature=0.7,
-        top_p=0.8,
-        repetition_penalty=1.1,
-        num_beams=1,
-        typical_p=1.0,
-        bad_words_ids=[[5]],
-        min_new_tokens=3,
-    )
-    assert find_foreign_rules(config) == ["bad_words_ids", "min_new_tokens"]
-    assert find_foreign_rules(GenerationConfig()) == []

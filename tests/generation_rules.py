@@ -1,0 +1,87 @@
+"""Generation settings that a checkpoint may bring along: a value for every field, none of which may act.
+
+Its end tokens are the exception: whoever plays reads them first and hands them over.
+"""
+
+from transformers import CompileConfig, ContinuousBatchingConfig
+
+RULES = {
+    "assistant_confidence_threshold": 0.9,
+    "assistant_early_exit": 1,
+    "assistant_ensemble_weight": 0.5,
+    "assistant_lookbehind": 3,
+    "bad_words_ids": [[7], [20]],
+    "begin_suppress_tokens": [7, 20],
+    "bos_token_id": 9,
+    "cache_config": {"nbits": 4},
+    "cache_implementation": "static",
+    "compile_config": CompileConfig(),
+    "constraints": [1],
+    "continuous_batching_config": ContinuousBatchingConfig(),
+    "decoder_start_token_id": 9,
+    "disable_compile": False,
+    "diversity_penalty": 0.5,
+    "do_sample": False,
+    "dola_layers": "low",
+    "early_stopping": True,
+    "encoder_no_repeat_ngram_size": 2,
+    "encoder_repetition_penalty": 3.0,
+    "eos_token_id": [7],
+    "epsilon_cutoff": 0.2,
+    "eta_cutoff": 0.2,
+    "exponential_decay_length_penalty": [1, 5.0],
+    "force_words_ids": [[7]],
+    "forced_bos_token_id": 9,
+    "forced_eos_token_id": 9,
+    "guidance_scale": 3.0,
+    "is_assistant": True,
+    "length_penalty": 2.0,
+    "low_memory": True,
+    "max_cache_len": 3,
+    "max_length": 9,
+    "max_matching_ngram_size": 1,
+    "max_new_tokens": 1,
+    "max_time": 1e-9,
+    "min_length": 900,
+    "min_new_tokens": 12,
+    "min_p": 0.9,
+    "no_repeat_ngram_size": 1,
+    "num_assistant_tokens": 3,
+    "num_assistant_tokens_schedule": "heuristic",
+    "num_beam_groups": 2,
+    "num_beams": 3,
+    "num_return_sequences": 2,
+    "output_attentions": True,
+    "output_hidden_states": True,
+    "output_logits": True,
+    "output_scores": True,
+    "pad_token_id": 7,
+    "penalty_alpha": 0.6,
+    "prefill_chunk_size": 2,
+    "prompt_lookup_num_tokens": 3,
+    "remove_invalid_values": True,
+    "renormalize_logits": True,
+    "repetition_penalty": 3.0,
+    "return_dict_in_generate": True,
+    "sequence_bias": [[[7], 50.0]],
+    "speculation_type": "mtp",
+    "stop_strings": ["a"],
+    "suppress_tokens": [7, 20],
+    "target_lookbehind": 3,
+    "temperature": 0.01,
+    "token_healing": True,
+    "top_h": 0.1,
+    "top_k": 1,
+    "top_p": 0.01,
+    "typical_p": 0.1,
+    "use_cache": False,
+    "use_mtp": True,
+    "watermarking_config": {"bias": 50.0},
+}
+
+
+def all_rules():
+    """Return all fields but the end tokens at once, as what transformers would save."""
+    together = RULES | {"do_sample": True, "use_cache": True}
+    del together["eos_token_id"]
+    return together
