@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import spaces
 
+from ragen_envs.argument_checks import show
 from ragen_envs.parsing import TAGS, normalize_name
 from ragen_envs.visible_text import visible_form
 
@@ -16,10 +17,12 @@ def check_limit(argument: str, value: int) -> int:
     """Return `value` if it is a positive integer; `argument` is its name in the message."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(
-            f"`{argument}` must be a positive integer, got {value!r}. Pass an int such as 5."
+            f"`{argument}` must be a positive integer, got {show(value)}. Pass an int such as 5."
         )
     if value < 1:
-        raise ValueError(f"`{argument}` must be at least 1, got {value}. Use a larger number.")
+        raise ValueError(
+            f"`{argument}` must be at least 1, got {show(value)}. Use a larger number."
+        )
     return int(value)
 
 
@@ -27,21 +30,15 @@ def check_penalty(penalty: float, argument: str = "format_penalty") -> float:
     """Return `penalty` if it is finite and at most 0; `argument` is its name in the message."""
     if isinstance(penalty, bool) or not isinstance(penalty, Real):
         raise TypeError(
-            f"`{argument}` must be a number, got {penalty!r}. Pass a float such as -0.1."
+            f"`{argument}` must be a number, got {show(penalty)}. Pass a float such as -0.1."
         )
-    if not (math.isfinite(penalty) and penalty <= 0):
+    number = _to_float(penalty)
+    if not (math.isfinite(number) and number <= 0):
         raise ValueError(
-            f"`{argument}` must be finite and at most 0, got {penalty}. "
+            f"`{argument}` must be finite and at most 0, got {show(penalty)}. "
             "It is added to the reward; use 0.0 for no penalty."
         )
-    return float(penalty)
-
-
-def check_flag(argument: str, value: bool) -> bool:
-    """Return `value` if it is a bool; `argument` is its name in the message."""
-    if not isinstance(value, bool):
-        raise TypeError(f"`{argument}` must be True or False, got {value!r}.")
-    return value
+    return number
 
 
 def check_spaces(env: gym.Env[Any, Any], label: str) -> None:
@@ -64,19 +61,19 @@ def check_action_names(names: Sequence[str], num_actions: int, separator: str, l
     if not is_named or isinstance(names, str) or len(names) != num_actions:
         raise ValueError(
             f"`action_names` of {label} must be a tuple of {num_actions} names, one per action, "
-            f"got {names!r}. Set one name per action on the env."
+            f"got {show(names)}. Set one name per action on the env."
         )
     normalized = {visible_form(normalize_name(name)) for name in names}
     if len(normalized) < num_actions or "" in normalized:
         raise ValueError(
             f"`action_names` of {label} must be visible and differ in more than case, "
-            f"whitespace and composition, got {names!r}. Rename the actions."
+            f"whitespace and composition, got {show(names)}. Rename the actions."
         )
     for part in (separator, *TAGS):
         # A reply may write a name in any case, and is cut at the separator before names are read.
         if any(part.casefold() in name.casefold() for name in names):
             raise ValueError(
-                f"`action_names` of {label} must not contain {part!r}, got {names!r}. "
+                f"`action_names` of {label} must not contain {part!r}, got {show(names)}. "
                 "Pass another `separator`, or rename the actions."
             )
 
@@ -85,7 +82,7 @@ def check_task_description(description: Any, label: str) -> str:
     """Return `description` if it is text."""
     if not isinstance(description, str):
         raise TypeError(
-            f"`task_description` of {label} must be a str, got {description!r}. "
+            f"`task_description` of {label} must be a str, got {show(description)}. "
             "Describe the rules in plain words."
         )
     return description
@@ -95,7 +92,7 @@ def check_state(state: Any, label: str, when: str) -> str:
     """Return an observation if it is text; `when` says where in the episode it came."""
     if not isinstance(state, str):
         raise TypeError(
-            f"The observation of {label} must be a str, got {state!r} {when}. "
+            f"The observation of {label} must be a str, got {show(state)} {when}. "
             "Put the state into text in the env."
         )
     return state
@@ -105,12 +102,20 @@ def check_reward(reward: Any, label: str, when: str) -> float:
     """Return a reward as `float` if it is a finite number; `when` as in `check_state`."""
     if not isinstance(reward, Real):
         raise TypeError(
-            f"The reward of {label} must be a finite number, got {reward!r} {when}. "
+            f"The reward of {label} must be a finite number, got {show(reward)} {when}. "
             "Return a float from the env."
         )
-    if not math.isfinite(reward):
+    number = _to_float(reward)
+    if not math.isfinite(number):
         raise ValueError(
-            f"The reward of {label} must be a finite number, got {reward} {when}. "
+            f"The reward of {label} must be a finite number, got {show(reward)} {when}. "
             "Look for a division by zero in the env."
         )
-    return float(reward)
+    return number
+
+
+def _to_float(number: Any) -> float:
+    try:
+        return float(number)
+    except OverflowError:  # an integer of more than 308 digits
+        return math.inf

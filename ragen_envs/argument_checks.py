@@ -74,6 +74,17 @@ def check_whole_number(
     return int(value)
 
 
+def check_flag(argument: str, value: Any) -> bool:
+    """Return `value` if it is a bool.
+
+    Raises:
+        TypeError: If it is none.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"`{argument}` must be True or False, got {show(value)}.")
+    return value
+
+
 def check_seed(seed: Any, argument: str = "seed") -> int | None:
     """Return a seed as `int`, `None` if there is none.
 
@@ -123,10 +134,14 @@ def check_path(argument: str, path: Any) -> None:
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise TypeError(f"`{argument}` must be a path, got {show(path)}. Pass a str or a Path.")
     text = os.fspath(path)
-    if not text or "\0" in text:
+    try:
+        is_name = text != "" and b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        is_name = False
+    if not is_name:
         raise ValueError(
-            f"`{argument}` must be the path of a file, got {show(path)}. Give it a name without "
-            "null characters."
+            f"`{argument}` must be the path of a file, got {show(path)}. Give it a name of characters "
+            "that files can have."
         )
 
 

@@ -7,6 +7,7 @@ from gymnasium.error import ResetNeeded
 
 from ragen_envs.agent_checks import check_limit
 from ragen_envs.agent_turns import AgentTurns
+from ragen_envs.argument_checks import check_env, check_whole_number
 from ragen_envs.bandit import BanditEnv
 from ragen_envs.frozen_lake import FrozenLakeEnv
 from ragen_envs.frozen_lake.dynamics import find_path
@@ -47,9 +48,9 @@ def solve(env: gym.Env[Any, Any], *, max_states: int = MAX_STATES) -> list[int] 
         more.
 
     Raises:
-        ValueError: If the environment is a slippery FrozenLake, where no fixed plan is optimal, or
-            the search reached `max_states`, which tells nothing about the level.
-        TypeError: If the environment is of another type.
+        ValueError: If the environment is a slippery FrozenLake, where no fixed plan is optimal,
+            `max_states` is below 1, or the search reached it, which tells nothing about the level.
+        TypeError: If the environment is of another type, or `max_states` no integer.
         ResetNeeded: Before the first `reset`.
 
     Example:
@@ -62,6 +63,7 @@ def solve(env: gym.Env[Any, Any], *, max_states: int = MAX_STATES) -> list[int] 
         1.0
     """
     bare = unwrap_own(env)
+    check_limit("max_states", max_states)
     if isinstance(bare, BanditEnv):
         return _plan_pull(bare)
     if isinstance(bare, FrozenLakeEnv):
@@ -91,7 +93,7 @@ def optimal_success(env: gym.Env[Any, Any], horizon: int) -> float:
 
     Raises:
         ValueError: If `horizon` is negative, or the search of a Sokoban plan reached its bound.
-        TypeError: If the environment is of another type.
+        TypeError: If the environment is of another type, or `horizon` no integer.
         ResetNeeded: Before the first `reset`.
 
     Example:
@@ -101,8 +103,7 @@ def optimal_success(env: gym.Env[Any, Any], horizon: int) -> float:
         >>> ragen_envs.optimal_success(env, horizon=1)
         1.0
     """
-    if horizon < 0:
-        raise ValueError(f"`horizon` must be at least 0, got {horizon!r}.")
+    horizon = check_whole_number("horizon", horizon)
     return _best_success(unwrap_own(env), _Budget(horizon, 1, horizon))
 
 
@@ -200,6 +201,7 @@ def unwrap_own(
         TypeError: If it is of another type.
         ResetNeeded: Before the first `reset`; the message says what the state is needed for.
     """
+    check_env(env)
     bare = env.unwrapped
     if not isinstance(bare, BanditEnv | FrozenLakeEnv | SokobanEnv):
         raise TypeError(
@@ -207,7 +209,7 @@ def unwrap_own(
             f"{type(bare).__name__}."
         )
     if not bare.has_state:
-        raise ResetNeeded(f"There is no state to {purpose}. Call `reset()` first.")
+        raise ResetNeeded(f"`env` has no state to {purpose} yet. Call `reset()` first.")
     return bare
 
 

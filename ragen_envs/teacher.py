@@ -6,8 +6,9 @@ from typing import Any
 
 import gymnasium as gym
 
-from ragen_envs.agent_checks import check_flag, check_limit
+from ragen_envs.agent_checks import check_limit
 from ragen_envs.agent_turns import AgentTurns
+from ragen_envs.argument_checks import check_flag
 from ragen_envs.baselines.policies import greedy_actions, write_reply
 from ragen_envs.frozen_lake import FrozenLakeEnv
 from ragen_envs.sokoban import SokobanEnv

@@ -5,8 +5,7 @@ from typing import Any
 
 from gymnasium import spaces
 
-from ragen_envs.agent_checks import check_flag
-from ragen_envs.argument_checks import check_number
+from ragen_envs.argument_checks import check_flag, check_number
 from ragen_envs.frozen_lake.desc import Desc, parse_desc
 from ragen_envs.frozen_lake.dynamics import (
     ACTION_NAMES,

@@ -5,6 +5,9 @@ import numpy as np
 import pytest
 
 import ragen_envs
+from ragen_envs import render_gif
+from ragen_envs.curriculum import Curriculum
+from ragen_envs.gif import write_gif
 from ragen_envs.vector import BanditVectorEnv
 
 IDS = ("ragen/Bandit-v0", "ragen/FrozenLake-v0", "ragen/Sokoban-v0")
@@ -90,3 +93,40 @@ def test_lists_of_unequal_lengths_are_no_actions():
 def test_bytes_are_no_size():
     with pytest.raises(ValueError, match="`size` must be"):
         ragen_envs.FrozenLakeEnv(size=b"ab")
+
+
+@pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:20])
+def test_odd_arguments_of_a_curriculum_are_named(value):
+    assert_named(lambda: Curriculum(value), "ranges")
+    assert_named(lambda: Curriculum([value]), "ranges")
+    for name in ("raise_above", "lower_below", "window"):
+        assert_named(lambda name=name: Curriculum([(1, 2)], **{name: value}), name)
+    for name in ("first", "step", "last"):
+        steps = {"first": 1, "step": 1, "last": 3, name: value}
+        assert_named(lambda steps=steps: Curriculum.by_steps(**steps), name, "step")
+    curriculum = Curriculum([(1, 2)])
+    assert_named(lambda: curriculum.update(value), "success")
+    assert_named(lambda: curriculum.update(0.5, value), "num_episodes")
+    assert_named(lambda: curriculum.load_state_dict(value), "state")
+    for name in curriculum.state_dict():
+        state = {**curriculum.state_dict(), name: value}
+        assert_named(lambda state=state: curriculum.load_state_dict(state), "state")
+
+
+@pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:20])
+def test_odd_arguments_of_render_gif_are_named(value, tmp_path):
+    env = gym.make("ragen/Bandit-v0", render_mode="rgb_array")
+    path = tmp_path / "bandit.gif"
+    usual = {"env": env, "actions": [0], "path": path, "seed": 0, "options": None}
+    for name in (*usual, "seconds_per_frame"):
+        assert_named(lambda name=name: render_gif(**{**usual, name: value}), name, "action")
+    for name in ("frames", "path", "seconds_per_frame", "seconds_at_end"):
+        frames = {"frames": [np.zeros((8, 8, 3), np.uint8)], "path": path}
+        assert_named(lambda name=name, frames=frames: write_gif(**{**frames, name: value}), name)
+
+
+def test_an_empty_path_of_a_gif_is_refused_before_anything_is_played():
+    env = gym.make("ragen/Bandit-v0", render_mode="rgb_array")
+    with pytest.raises(ValueError, match="`path` must be the path of a file"):
+        render_gif(env, [0], "", seed=0)
+    assert not env.unwrapped.has_state

@@ -54,6 +54,13 @@ def test_check_whole_number_above_the_maximum_raises_a_short_message(value):
     assert len(str(error.value)) < 300
 
 
+def test_check_flag_takes_bools_alone():
+    assert checks.check_flag("think", False) is False
+    for odd in (1, None, "True", np.bool_(True), 10**5000):
+        with pytest.raises(TypeError, match=r"^`think` must be True or False, got "):
+            checks.check_flag("think", odd)
+
+
 def test_check_options_copies_mappings_and_refuses_the_rest():
     options = {"dynamics_seed": 1}
     copy = checks.check_options(options)
@@ -70,7 +77,7 @@ def test_check_path_of_another_type_raises(path):
         checks.check_path("path", path)
 
 
-@pytest.mark.parametrize("path", ["", "a\0.gif"])
+@pytest.mark.parametrize("path", ["", "a\0.gif", "\ud800.gif"])
 def test_check_path_without_a_usable_name_raises(path):
     with pytest.raises(ValueError, match=r"^`path` must be the path of a file, got "):
         checks.check_path("path", path)

@@ -231,6 +231,30 @@ def test_solvers_before_the_first_reset_raise_reset_needed(env_id):
         optimal_success(env, 1)
 
 
+@pytest.mark.parametrize("function", [solve, solve_turn, optimal_turn_success])
+@pytest.mark.parametrize("env", [None, "ragen/Bandit-v0", BanditEnv])
+def test_solvers_of_what_is_no_environment_name_it(function, env):
+    with pytest.raises(TypeError, match=r"^`env` must be a Gymnasium environment, got "):
+        function(env)
+
+
+@pytest.mark.parametrize("horizon", ["3", None, 2.0, True])
+def test_optimal_success_with_a_horizon_that_is_no_integer_names_it(horizon):
+    env = BanditEnv()
+    env.reset(seed=0)
+    with pytest.raises(TypeError, match=r"^`horizon` must be an integer of at least 0, got "):
+        optimal_success(env, horizon)
+
+
+def test_solve_with_a_bound_that_is_no_number_of_states_names_it():
+    env = BanditEnv()
+    env.reset(seed=0)
+    with pytest.raises(TypeError, match=r"^`max_states` must be a positive integer, got '9'"):
+        solve(env, max_states="9")
+    with pytest.raises(ValueError, match=r"^`max_states` must be at least 1, got 0"):
+        solve(env, max_states=0)
+
+
 def test_optimal_success_with_a_negative_horizon_raises_value_error():
     env = BanditEnv()
     env.reset(seed=0)
