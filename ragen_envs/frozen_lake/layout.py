@@ -37,9 +37,9 @@ def count_tries(size: tuple[int, int]) -> int:
 def no_path_error(size: tuple[int, int], frozen_probability: float) -> ValueError:
     """Make the error of `generate_layout`."""
     return ValueError(
-        f"`frozen_probability` must leave a path from start to goal, but none of "
-        f"{count_tries(size)} maps had one, got {frozen_probability} with `size` {size}. Raise `frozen_probability` or "
-        "lower `size`."
+        "`frozen_probability` must leave a path from start to goal, but none of "
+        f"{count_tries(size)} maps had one, got {frozen_probability} with `size` {size}. Raise "
+        "`frozen_probability` or lower `size`."
     )
 
 

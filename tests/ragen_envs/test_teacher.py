@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from ragen_envs import AgentTurns, demonstrations, optimal_turn_success, solve
+from ragen_envs.frozen_lake import planning
 from ragen_envs.parsing import parse_reply
 
 SLIPPERY = ("ragen/FrozenLake-v0", {})
@@ -90,6 +91,13 @@ def test_demonstrations_out_of_reach_for_good_raise():
             max_actions_per_episode=1,
             env_kwargs={"levels": "#######\n#@ $ .#\n#######"},
         )
+
+
+def test_demonstrations_with_turns_of_too_many_actions_to_compare_name_the_limit(monkeypatch):
+    monkeypatch.setattr(planning, "MAX_WORK", planning.MAX_WORK // 10)
+    limits = {"max_actions_per_turn": 12, "max_actions_per_episode": 60}
+    with pytest.raises(ValueError, match=r"^`max_actions_per_turn`, .*, got 12, 5 and 60 on"):
+        teach("ragen/FrozenLake-v0", 1, **limits)
 
 
 def test_demonstrations_on_slippery_ice_keep_the_unlucky_ones_and_reach_the_optimum():
