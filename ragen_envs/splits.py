@@ -102,7 +102,7 @@ class Splits:
     so that the sides differ in luck alone; `is_by_level` is `False` then.
 
     Args:
-        env: An id, or an environment, which is then reset at will.
+        env: An id, or an environment, which is then reset at will and not closed.
         validation_share: Share of the levels that is kept for validation, in (0, 1).
         kwargs: Further arguments of `gymnasium.make`.
 
@@ -115,9 +115,9 @@ class Splits:
 
     Example:
         >>> import itertools, ragen_envs
-        >>> splits = Splits("ragen/Sokoban-v0", size=(7, 7), num_boxes=2)
-        >>> held_out = splits.validation_seeds(5)
-        >>> set(held_out) & set(itertools.islice(splits.train_seeds(), 100))
+        >>> with Splits("ragen/Sokoban-v0", size=(7, 7), num_boxes=2) as splits:
+        ...     held_out = splits.validation_seeds(5)
+        ...     set(held_out) & set(itertools.islice(splits.train_seeds(), 100))
         set()
     """
 
@@ -125,6 +125,7 @@ class Splits:
         self, env: str | gym.Env[Any, Any], *, validation_share: float = 0.1, **kwargs: Any
     ) -> None:
         self.validation_share = _check_share(validation_share)
+        self._is_own = isinstance(env, str)
         if isinstance(env, str):
             kwargs = check_env_kwargs("kwargs", kwargs)
             env = gym.make(check_env_id("env", env), disable_env_checker=True, **kwargs)
@@ -137,6 +138,17 @@ class Splits:
         self.is_by_level = isinstance(bare, SokobanEnv) or (
             isinstance(bare, FrozenLakeEnv) and bare.fixed_layout is None
         )
+
+    def close(self) -> None:
+        """Close the environment, if it was made here; leaving a `with` block does the same."""
+        if self._is_own:
+            self._env.close()
+
+    def __enter__(self) -> "Splits":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
     def is_validation(self, seed: int, *, options: dict[str, Any] | None = None) -> bool:
         """Tell which side a seed is on; `options` are those it will be reset with."""
@@ -226,9 +238,9 @@ def split_seeds(
     """
     num_train = check_whole_number("num_train", num_train, maximum=MAX_SEEDS)
     num_validation = check_whole_number("num_validation", num_validation, maximum=MAX_SEEDS)
-    splits = Splits(env, validation_share=validation_share, **kwargs)
-    train = itertools.islice(splits.train_seeds(first_seed), num_train)
-    return Split(tuple(train), splits.validation_seeds(num_validation, first_seed=first_seed))
+    with Splits(env, validation_share=validation_share, **kwargs) as splits:
+        train = itertools.islice(splits.train_seeds(first_seed), num_train)
+        return Split(tuple(train), splits.validation_seeds(num_validation, first_seed=first_seed))
 
 
 def _draw_lake(env: FrozenLakeEnv) -> list[str]:

@@ -95,9 +95,9 @@ def measure_baseline(
     seeds = check_seeds("seeds", seeds)
     if not seeds:
         raise ValueError("`seeds` must hold at least one seed, got none.")
-    env_kwargs = check_env_kwargs("env_kwargs", env_kwargs)
-    made = gym.make(check_env_id("env_id", env_id), **env_kwargs)
-    with closing(AgentTurns(made, **limits)) as env:
+    made = gym.make(check_env_id("env_id", env_id), **check_env_kwargs("env_kwargs", env_kwargs))
+    with closing(made) as inner:
+        env = AgentTurns(inner, **limits)
         optima, lengths = [], []
         levels, forms = set(), set()
         for seed in seeds:
