@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -92,6 +92,30 @@ def check_task_description(description: Any, label: str) -> str:
             "Describe the rules in plain words."
         )
     return description
+
+
+def check_describe(describe: Any) -> Callable[[Any], str] | None:
+    """Return what puts observations into text if it can be called, or is left out."""
+    if describe is not None and not callable(describe):
+        raise TypeError(
+            f"`describe` must be a function of an observation or None, got {show(describe)}."
+        )
+    return describe  # type: ignore[no-any-return]  # checked above
+
+
+def check_charset(charset: Any) -> str | None:
+    """Return the characters of a str or a set, each once, or `None` if they are left out."""
+    if charset is None:
+        return None
+    is_set = isinstance(charset, str | set | frozenset)
+    if not is_set or not all(isinstance(each, str) and len(each) == 1 for each in charset):
+        raise TypeError(
+            f"`charset` must be a str of the characters that a text may hold or None, got "
+            f"{show(charset)}."
+        )
+    if not charset:
+        raise ValueError("`charset` must hold a character, got none. Pass None for the usual ones.")
+    return "".join(sorted(set(charset)))
 
 
 def check_state(state: Any, label: str, when: str) -> str:

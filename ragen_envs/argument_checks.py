@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -120,13 +120,17 @@ def check_options(options: Any) -> dict[str, Any]:
     return dict(options)
 
 
-def check_seeds(argument: str, seeds: Any) -> list[int]:
-    """Return the seeds of several episodes as a list.
+def check_seeds(argument: str, seeds: Any) -> Sequence[int]:
+    """Return the seeds of several episodes: a range as it is, anything else as a list.
 
     Raises:
         TypeError: If they are none, or one is no integer.
         ValueError: If one is negative.
     """
+    if isinstance(seeds, range):  # which may be too long to list
+        for end in (*seeds[:1], *seeds[-1:]):
+            check_whole_number(argument, end)
+        return seeds
     if not isinstance(seeds, Iterable) or (isinstance(seeds, np.ndarray) and not seeds.ndim):
         raise TypeError(
             f"`{argument}` must be a list of integers, got {show(seeds)}. Pass one seed per "

@@ -73,9 +73,8 @@ def demonstrations(
     check_limit("num_episodes", num_episodes)
     seed = check_whole_number("seed", seed)
     check_flag("thoughts", thoughts)
-    env_kwargs = check_env_kwargs("env_kwargs", env_kwargs)
     episodes = _play_episodes(
-        partial(gym.make, check_env_id("id", id), **env_kwargs),
+        partial(gym.make, check_env_id("id", id), **check_env_kwargs("env_kwargs", env_kwargs)),
         agent_turns_kwargs,
         num_episodes,
         seed,

@@ -11,7 +11,13 @@ from gymnasium.error import InvalidAction
 from gymnasium.utils import seeding
 from gymnasium.utils.env_checker import data_equivalence
 
-from ragen_envs.agent_checks import check_action_names, check_limit, check_task_description
+from ragen_envs.agent_checks import (
+    check_action_names,
+    check_charset,
+    check_describe,
+    check_limit,
+    check_task_description,
+)
 from ragen_envs.agent_turns import MESSAGE_CHARSET
 from ragen_envs.argument_checks import check_env, check_options, check_seed, is_index, show
 from ragen_envs.parsing import DEFAULT_SEPARATOR
@@ -108,7 +114,7 @@ class TextSide(gym.Wrapper[str, int, Any, Any], gym.utils.RecordConstructorArgs)
         gym.Wrapper.__init__(self, env)
         self._label = str(type(env.unwrapped).__name__ if env.spec is None else env.spec.id)
         self._words = find_toy_text(env.unwrapped)
-        self._describe = _check_describe(describe)
+        self._describe = check_describe(describe)
         self._is_ansi = describe is None and env.render_mode == "ansi"
         self._before: Any = None
         self.action_names = self._choose_action_names(action_names)
@@ -119,7 +125,7 @@ class TextSide(gym.Wrapper[str, int, Any, Any], gym.utils.RecordConstructorArgs)
         self.observation_space = SharedText(
             min_length=0,
             max_length=check_limit("max_length", max_length),
-            charset=_check_charset(charset),
+            charset=check_charset(charset) or "".join(sorted(MESSAGE_CHARSET)),
         )
 
     def reset(
@@ -239,28 +245,6 @@ def _check_not_nested(env: gym.Env[Any, Any]) -> None:
                 f"`env` must not have a text side already, got {show(env)}. Use it as it is."
             )
         inner = inner.env
-
-
-def _check_describe(describe: Any) -> Callable[[Any], str] | None:
-    if describe is not None and not callable(describe):
-        raise TypeError(
-            f"`describe` must be a function of an observation or None, got {show(describe)}."
-        )
-    return describe  # type: ignore[no-any-return]  # checked above
-
-
-def _check_charset(charset: Any) -> str:
-    if charset is None:
-        return "".join(sorted(MESSAGE_CHARSET))
-    is_set = isinstance(charset, str | set | frozenset)
-    if not is_set or not all(isinstance(each, str) and len(each) == 1 for each in charset):
-        raise TypeError(
-            f"`charset` must be a str of the characters that a text may hold or None, got "
-            f"{show(charset)}."
-        )
-    if not charset:
-        raise ValueError("`charset` must hold a character, got none. Pass None for the usual ones.")
-    return "".join(sorted(set(charset)))
 
 
 def _to_plain(observation: Any) -> Any:

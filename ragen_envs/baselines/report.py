@@ -95,8 +95,8 @@ def measure_baseline(
     seeds = check_seeds("seeds", seeds)
     if not seeds:
         raise ValueError("`seeds` must hold at least one seed, got none.")
-    env_kwargs = check_env_kwargs("env_kwargs", env_kwargs)
-    with closing(gym.make(check_env_id("env_id", env_id), **env_kwargs)) as inner:
+    made = gym.make(check_env_id("env_id", env_id), **check_env_kwargs("env_kwargs", env_kwargs))
+    with closing(made) as inner:
         env = AgentTurns(inner, **limits)
         optima, lengths = [], []
         levels, forms = set(), set()

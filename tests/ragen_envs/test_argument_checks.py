@@ -82,7 +82,9 @@ def test_check_env_kwargs_copies_mappings_and_refuses_the_rest():
 
 def test_check_seeds_lists_them():
     assert checks.check_seeds("seeds", np.array([3, 1])) == [3, 1]
-    assert checks.check_seeds("seeds", range(2)) == [0, 1]
+    assert len(checks.check_seeds("seeds", range(10**12))) == 10**12
+    with pytest.raises(ValueError, match=r"^`seeds` must be at least 0, got -1"):
+        checks.check_seeds("seeds", range(-1, 2))
     for odd in (None, 5, np.array(5), "x", [None], [True]):
         with pytest.raises(TypeError, match=r"^`seeds` must be "):
             checks.check_seeds("seeds", odd)

@@ -66,6 +66,8 @@ def test_script_wrong_arguments_exit_with_a_message(tmp_path):
     ("arguments", "message"),
     [
         (["--env", "nomod:x"], "No module named 'nomod'"),
+        (["--env", ""], "`id` must be an id such as"),
+        (["--output", ""], "`--output` must be a file that can be written"),
         (["--output", "."], "`--output` must be a file that can be written"),
         (["--output", "/dev/full"], "`--output` must be a file that can be written"),
         (["--output", "/nowhere/x.jsonl"], "`--output` must be a file that can be written"),

@@ -194,6 +194,18 @@ def test_tools_unusable_arguments_raise(arguments, error, message):
         SokobanTools(**arguments)
 
 
+@pytest.mark.parametrize("prompt", [5, "Play.", [None], [{"role": "user"}], [{"content": 5}]])
+def test_tools_prompt_that_is_no_conversation_raises(prompt):
+    with pytest.raises(TypeError, match=r"^`prompt` must be a list of messages"):
+        BanditTools().reset(seed=0, prompt=prompt)
+
+
+def test_environment_success_of_something_else_raises():
+    for environments in (None, [None], "x"):
+        with pytest.raises(TypeError, match=r"^`environments` must be a list of environments"):
+            environment_success(environments)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -210,15 +222,3 @@ def test_tools_make_no_environment_where_arguments_are_wrong(options, message):
     with lakes.registered(), pytest.raises(ValueError, match=message):
         Tools(**options)
     assert lakes.num_made == 0
-
-
-@pytest.mark.parametrize("prompt", [5, "Play.", [None], [{"role": "user"}], [{"content": 5}]])
-def test_tools_prompt_that_is_no_conversation_raises(prompt):
-    with pytest.raises(TypeError, match=r"^`prompt` must be a list of messages"):
-        BanditTools().reset(seed=0, prompt=prompt)
-
-
-def test_environment_success_of_something_else_raises():
-    for environments in (None, [None], "x"):
-        with pytest.raises(TypeError, match=r"^`environments` must be a list of environments"):
-            environment_success(environments)
