@@ -7,6 +7,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from ragen_envs.output_files import replace_file, to_json
 from ragen_trl.evaluation import EvaluationPanel
 
 LOG_FILE = "log.jsonl"
@@ -60,8 +61,8 @@ class RunLogCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
                 "random_play": random_play and random_play._asdict(),
                 "optimum": self._panel.optimal_success(name),
             }
-        path = Path(args.output_dir) / REFERENCES_FILE
-        path.write_text(json.dumps(references, indent=2), encoding="utf-8")
+        with replace_file(Path(args.output_dir) / REFERENCES_FILE) as file:
+            file.write(to_json(references, indent=2))
         self._has_references = True
 
 
