@@ -1,5 +1,6 @@
 """The script that draws episodes."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,9 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "render_gif.py"
 
 def draw(folder, *arguments):
     command = [sys.executable, str(SCRIPT), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    # As in most terminals: what is no text cannot be printed.
+    env = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=env)
 
 
 def test_script_draws_an_episode_and_a_start(tmp_path):
@@ -20,6 +23,11 @@ def test_script_draws_an_episode_and_a_start(tmp_path):
         assert done.returncode == 0, done.stderr
         assert (tmp_path / name).read_bytes().startswith(signature)
         assert done.stdout.startswith(f"{name}: ")
+
+
+def test_script_takes_a_file_whose_name_is_no_text(tmp_path):
+    done = draw(tmp_path, "--env", "ragen/Bandit-v0", "--output", os.fsdecode(b"x\xff.png"))
+    assert (done.returncode, done.stdout.split(": ")[0]) == (0, "x?.png")
 
 
 @pytest.mark.parametrize(
