@@ -11,9 +11,15 @@ import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
-from ragen_trl.adapters import check_adapter_name, check_reference_adapter, plain_reference
+from ragen_trl.adapters import (
+    check_adapter,
+    check_adapter_name,
+    check_replicated_layers,
+    let_head_be_read,
+)
 from ragen_trl.chat import ChatCodec
 from ragen_trl.collation import split_evenly
 from ragen_trl.engines import (
@@ -26,13 +32,21 @@ from ragen_trl.engines import (
     ReplyLuck,
     SamplingRules,
 )
-from ragen_trl.environments import EnvLike, make_eval_pools, make_pools, open_pools
+from ragen_trl.environments import (
+    EnvLike,
+    EnvPool,
+    close_after_error,
+    make_eval_pools,
+    make_pools,
+    open_pools,
+)
 from ragen_trl.evaluation import EvaluationPanel
 from ragen_trl.generation import sample_replies
 from ragen_trl.loading import load_tokenizer
 from ragen_trl.metrics import evaluation_metrics, merge_evaluations
 from ragen_trl.progress import RolloutBar
 from ragen_trl.records import EPISODES_FOLDER, write_trajectories
+from ragen_trl.reference import Reference, reference_for_any_kl
 from ragen_trl.rollout import RolloutTimer, TokenLimits, play_episodes, start_episodes
 from ragen_trl.run_log import RunLogCallback
 from ragen_trl.starpo_config import StarPOConfig
@@ -73,30 +87,39 @@ class PlayingTrainer(GRPOTrainer):
         if not isinstance(args, StarPOConfig):
             raise TypeError(f"`args` must be a `StarPOConfig`, got {type(args).__name__}.")
         self._pools = make_pools(env, args.agent_turns)
+        with close_after_error(self._pools):
+            eval_pools = make_eval_pools(eval_env, self._pools, args.agent_turns)
         self.eval_panel = EvaluationPanel(
-            make_eval_pools(eval_env, self._pools, args.agent_turns),
+            eval_pools,
             first_seed=args.eval_seed,
             num_seeds=args.eval_episodes,
             validation_share=args.validation_share,
         )
-        if processing_class is None and isinstance(model, str):
-            processing_class = load_tokenizer(model)
-        placeholder = Dataset.from_dict({"prompt": [""]})
-        check_adapter_name(model, args)
-        if args.beta or args.kl_in_reward_coef:
-            check_reference_adapter(model, further.get("peft_config"))
-        with _reference_for_any_kl(args), plain_reference(model):
-            super().__init__(
-                model=model,
-                reward_funcs=reward_is_the_environments,
-                args=args,
-                train_dataset=placeholder,
-                eval_dataset=placeholder,
-                processing_class=processing_class,
-                **further,
-            )
-        self.beta = args.beta
-        check_trainer(self)
+        with close_after_error(self._all_pools):
+            if processing_class is None and isinstance(model, str):
+                processing_class = load_tokenizer(model)
+            placeholder = Dataset.from_dict({"prompt": [""]})
+            check_adapter_name(model, args)
+            check_adapter(model, further.get("peft_config"))
+            with reference_for_any_kl(model, args, further.get("peft_config")):
+                super().__init__(
+                    model=model,
+                    reward_funcs=reward_is_the_environments,
+                    args=args,
+                    train_dataset=placeholder,
+                    eval_dataset=placeholder,
+                    processing_class=processing_class,
+                    **further,
+                )
+            self.beta = args.beta
+            check_trainer(self)
+            check_replicated_layers(self.model)
+            let_head_be_read(self.model)
+            self._reference = Reference(self)
+            self._prepare_to_play()
+
+    def _prepare_to_play(self) -> None:
+        args = self.args
         self.add_callback(RunLogCallback(self.eval_panel))
         self._chat = ChatCodec(
             self._tokenizer,
@@ -109,6 +132,10 @@ class PlayingTrainer(GRPOTrainer):
         self._is_reference_engine = uses_reference_engine(self)
         self._limits = TokenLimits(args.max_new_tokens_per_turn, args.max_trajectory_tokens)
         self._iteration = 0
+
+    @property
+    def _all_pools(self) -> list[EnvPool]:
+        return [*self._pools, *self.eval_panel.pools.values()]
 
     def _stop_at_template_end(self) -> None:
         if self._chat.end_ids == self.eos_token_ids:
@@ -151,8 +178,13 @@ class PlayingTrainer(GRPOTrainer):
         trial: Any = None,
         ignore_keys_for_eval: list[str] | None = None,
     ) -> Any:
-        """Train as `GRPOTrainer` does, and close the environments at the end, or after an error."""
-        with open_pools([*self._pools, *self.eval_panel.pools.values()]):
+        """Train as `GRPOTrainer` does, and close the environments at the end, or after an error.
+
+        The first call fixes the reference, which later calls leave where it is.
+        """
+        # Before a checkpoint is read: a resumed run has the reference of its start.
+        self._reference.fix(resume_from_checkpoint)
+        with open_pools(self._all_pools):
             return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
 
     def evaluate(
@@ -319,6 +351,16 @@ class PlayingTrainer(GRPOTrainer):
         self._write(f"eval-{self.state.global_step:05d}-{label}", [(t, {}) for t in trajectories])
         return evaluation_metrics(trajectories, optimal_success=panel.optimal_success(name))
 
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        if self.args.should_save:
+            self._reference.save(self._checkpoint_folder(trial))
+
+    def _checkpoint_folder(self, trial: Any) -> Path:
+        """Return where the checkpoint of this step lies."""
+        name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        return Path(self._get_output_dir(trial=trial)) / name
+
     def _append_metrics(self, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
             self._metrics["train"][name].append(value)
@@ -332,14 +374,3 @@ class PlayingTrainer(GRPOTrainer):
             Path(self.args.output_dir) / EPISODES_FOLDER / f"{name}.jsonl",
             ((trajectory, position | further) for trajectory, further in rows),
         )
-
-
-@contextmanager
-def _reference_for_any_kl(args: StarPOConfig) -> Iterator[None]:
-    """Let TRL, which loads a reference for `beta` alone, load it for the KL in the reward as well."""
-    beta = args.beta
-    args.beta = beta or args.kl_in_reward_coef
-    try:
-        yield
-    finally:
-        args.beta = beta
