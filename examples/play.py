@@ -8,6 +8,7 @@ you read its messages and type whole replies. Ctrl-D or Ctrl-C ends the game.
 """
 
 import argparse
+from contextlib import ExitStack, closing
 from typing import Any
 
 import gymnasium as gym
@@ -57,22 +58,21 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=None, help="seed of the start state")
     parser.add_argument("--turns", action="store_true", help="type whole replies, as a model does")
     args = parser.parse_args()
-    try:
-        env: gym.Env[Any, Any] = gym.make(args.env)
-        agent_env = AgentTurns(env)  # refuses what cannot be played by typing
-        by_turns = args.turns or not isinstance(env.action_space, gym.spaces.Discrete)
-        env = agent_env if by_turns else env
-        first, _ = env.reset(seed=args.seed)
-    except (gym.error.Error, ImportError, TypeError, ValueError) as error:
-        parser.error(f"cannot play {args.env!r}: {error}")
-    has_task = not by_turns and env.has_wrapper_attr("task_description")
-    print(f"{env.get_wrapper_attr('task_description')}\n\n{first}" if has_task else first)
-    try:
-        play_turns(env) if isinstance(env, AgentTurns) else play_actions(env)
-    except (EOFError, KeyboardInterrupt):
-        print("\nLeft the game.")
-    finally:
-        env.close()
+    with ExitStack() as stack:
+        try:
+            env: gym.Env[Any, Any] = stack.enter_context(closing(gym.make(args.env)))
+            agent_env = AgentTurns(env)  # refuses what cannot be played by typing
+            by_turns = args.turns or not isinstance(env.action_space, gym.spaces.Discrete)
+            env = agent_env if by_turns else env
+            first, _ = env.reset(seed=args.seed)
+        except (gym.error.Error, ImportError, TypeError, ValueError) as error:
+            parser.error(f"cannot play {args.env!r}: {error}")
+        has_task = not by_turns and env.has_wrapper_attr("task_description")
+        print(f"{env.get_wrapper_attr('task_description')}\n\n{first}" if has_task else first)
+        try:
+            play_turns(env) if isinstance(env, AgentTurns) else play_actions(env)
+        except (EOFError, KeyboardInterrupt):
+            print("\nLeft the game.")
 
 
 if __name__ == "__main__":

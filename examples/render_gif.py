@@ -8,6 +8,7 @@ The pictures in docs/images were made with `--docs`. Needs `pip install 'ragen-e
 
 import argparse
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import gymnasium as gym
@@ -35,14 +36,14 @@ def play(env: gym.Env[str, int], how: str, seed: int) -> Iterator[int]:
 
 def write(env_id: str, arguments: dict[str, object], seed: int, how: str, path: Path) -> None:
     """Write one picture; the suffix of the path says of what kind."""
-    env = gym.make(env_id, render_mode="rgb_array", **arguments)
-    if path.suffix == ".gif":
-        ragen_envs.render_gif(env, play(env, how, seed), path, seed=seed)
-    else:
-        from PIL import Image  # in here, so that --help needs no extra
+    with closing(gym.make(env_id, render_mode="rgb_array", **arguments)) as env:
+        if path.suffix == ".gif":
+            ragen_envs.render_gif(env, play(env, how, seed), path, seed=seed)
+        else:
+            from PIL import Image  # in here, so that --help needs no extra
 
-        env.reset(seed=seed)
-        Image.fromarray(env.render()).save(path, optimize=True)
+            env.reset(seed=seed)
+            Image.fromarray(env.render()).save(path, optimize=True)
     print(f"{path}: {path.stat().st_size / 1000:.1f} kB")
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import gymnasium as gym
 
 import ragen_envs
+from ragen_envs.output_files import replace_file, to_json
 
 
 def write(episodes: Iterable[dict[str, Any]], path: Path) -> tuple[int, int]:
@@ -29,9 +30,9 @@ def write(episodes: Iterable[dict[str, Any]], path: Path) -> tuple[int, int]:
         Dataset.from_list(records).to_parquet(path)
         return len(records), sum(record["success"] for record in records)
     num_episodes = num_solved = 0
-    with path.open("w", encoding="utf-8") as file:
+    with replace_file(path) as file:
         for episode in episodes:
-            file.write(json.dumps(episode, ensure_ascii=False) + "\n")
+            file.write(to_json(episode) + "\n")
             num_episodes += 1
             num_solved += episode["success"]
     return num_episodes, num_solved

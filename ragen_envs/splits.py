@@ -91,7 +91,7 @@ class Splits:
     so that the sides differ in luck alone; `is_by_level` is `False` then.
 
     Args:
-        env: An id, or an environment, which is then reset at will.
+        env: An id, or an environment, which is then reset at will and not closed.
         validation_share: Share of the levels that is kept for validation, in (0, 1).
         kwargs: Further arguments of `gymnasium.make`.
 
@@ -104,26 +104,38 @@ class Splits:
 
     Example:
         >>> import itertools, ragen_envs
-        >>> splits = Splits("ragen/Sokoban-v0", size=(7, 7), num_boxes=2)
-        >>> held_out = splits.validation_seeds(5)
-        >>> set(held_out) & set(itertools.islice(splits.train_seeds(), 100))
+        >>> with Splits("ragen/Sokoban-v0", size=(7, 7), num_boxes=2) as splits:
+        ...     held_out = splits.validation_seeds(5)
+        ...     set(held_out) & set(itertools.islice(splits.train_seeds(), 100))
         set()
     """
 
     def __init__(
         self, env: str | gym.Env[Any, Any], *, validation_share: float = 0.1, **kwargs: Any
     ) -> None:
+        self.validation_share = _check_share(validation_share)
+        self._is_own = isinstance(env, str)
         if isinstance(env, str):
             env = gym.make(env, disable_env_checker=True, **kwargs)
         elif kwargs:
             raise TypeError(f"`kwargs` must be empty where `env` is no id, got {kwargs!r}.")
-        self.validation_share = _check_share(validation_share)
         # With its wrappers, which may change the seed or the options of a reset.
         self._env = env
         bare = env.unwrapped
         self.is_by_level = isinstance(bare, SokobanEnv) or (
             isinstance(bare, FrozenLakeEnv) and bare.fixed_layout is None
         )
+
+    def close(self) -> None:
+        """Close the environment, if it was made here; leaving a `with` block does the same."""
+        if self._is_own:
+            self._env.close()
+
+    def __enter__(self) -> "Splits":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
     def is_validation(self, seed: int, *, options: dict[str, Any] | None = None) -> bool:
         """Tell which side a seed is on; `options` are those it will be reset with."""
@@ -202,9 +214,9 @@ def split_seeds(
         >>> len(split.train), len(split.validation), set(split.train) & set(split.validation)
         (100, 10, set())
     """
-    splits = Splits(env, validation_share=validation_share, **kwargs)
-    train = itertools.islice(splits.train_seeds(first_seed), num_train)
-    return Split(tuple(train), splits.validation_seeds(num_validation, first_seed=first_seed))
+    with Splits(env, validation_share=validation_share, **kwargs) as splits:
+        train = itertools.islice(splits.train_seeds(first_seed), num_train)
+        return Split(tuple(train), splits.validation_seeds(num_validation, first_seed=first_seed))
 
 
 def _draw_lake(env: FrozenLakeEnv) -> list[str]:

@@ -1,7 +1,8 @@
 """Best play in the form of conversations, for supervised fine-tuning."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -63,22 +64,40 @@ def demonstrations(
         >>> print(episode["messages"][-1]["content"])
         <think>A box is 1 up of me, and its target is 1 up of it. I push Up.</think><answer>Up</answer>
     """
-    env = AgentTurns(gym.make(id, **(env_kwargs or {})), **agent_turns_kwargs)
     check_limit("num_episodes", num_episodes)
     if seed < 0:
         raise ValueError(f"`seed` must be at least 0, got {seed}.")
-    if check_flag("thoughts", thoughts) and not env.think:
-        raise ValueError(
-            "`thoughts` must be False with `think=False`, got True. Without a think block there is "
-            "no place for them."
-        )
-    return _play_episodes(env, num_episodes, seed, has_thoughts=thoughts)
+    check_flag("thoughts", thoughts)
+    episodes = _play_episodes(
+        partial(gym.make, id, **(env_kwargs or {})),
+        agent_turns_kwargs,
+        num_episodes,
+        seed,
+        has_thoughts=thoughts,
+    )
+    # Up to the first episode: errors come now, and the environment is closed even if no episode is
+    # ever asked for.
+    next(episodes)
+    return episodes
 
 
 def _play_episodes(
-    env: AgentTurns, num_episodes: int, seed: int, *, has_thoughts: bool
+    make: Callable[[], gym.Env[Any, Any]],
+    agent_turns_kwargs: Mapping[str, Any],
+    num_episodes: int,
+    seed: int,
+    *,
+    has_thoughts: bool,
 ) -> Iterator[dict[str, Any]]:
-    with closing(env):
+    """Yield nothing of use once the environment is made, then the episodes; close it at the end."""
+    with closing(make()) as inner:
+        env = AgentTurns(inner, **agent_turns_kwargs)
+        if has_thoughts and not env.think:
+            raise ValueError(
+                "`thoughts` must be False with `think=False`, got True. Without a think block there "
+                "is no place for them."
+            )
+        yield {}
         for _ in range(num_episodes):
             seed = _find_seed(env, seed)
             yield _play_episode(env, seed, has_thoughts=has_thoughts)

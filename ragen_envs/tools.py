@@ -41,15 +41,15 @@ class _Tools:
         luck_seed: int | None = None,
         **env_kwargs: Any,
     ) -> None:
+        self._max_actions = check_limit("max_actions", max_actions)
+        self._idle_penalty = check_penalty(idle_penalty, "idle_penalty")
+        self._luck = np.random.default_rng(luck_seed)
         self.env: gym.Env[str, int] = gym.make(
             self._env_id,
-            max_episode_steps=check_limit("max_actions", max_actions),
+            max_episode_steps=self._max_actions,
             disable_env_checker=True,
             **env_kwargs,
         )
-        self._max_actions = max_actions
-        self._idle_penalty = check_penalty(idle_penalty, "idle_penalty")
-        self._luck = np.random.default_rng(luck_seed)
         self._begin(done=True)
 
     def reset(

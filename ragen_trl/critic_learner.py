@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import Trainer, get_scheduler
 
 from ragen_trl.completions import can_share_prompts, run_completions
-from ragen_trl.critic import Critic
+from ragen_trl.critic import Critic, build_critic
 from ragen_trl.functional import (
     Moments,
     clipped_value_loss,
@@ -20,6 +20,7 @@ from ragen_trl.functional import (
 )
 from ragen_trl.starpo_config import StarPOConfig
 from ragen_trl.trainer_checks import check_finite, warn_about_small_steps
+from ragen_trl.trl_compat import disable_dropout_in_model
 
 WEIGHTS_FILE = "critic.safetensors"
 OPTIMIZER_FILE = "critic_optimizer.pt"
@@ -209,6 +210,8 @@ class CriticLearner:
     def skip(self) -> dict[str, float]:
         """Let a micro-batch that teaches nothing pass; the schedule moves on as the policy's does."""
         if self._accelerator.sync_gradients:
+            # Without a gradient it moves nothing; the policy's is called as well.
+            self.optimizer.step()
             self.scheduler.step()
         return {}
 
@@ -279,3 +282,18 @@ class CriticLearner:
         for parameter in self._parameters:
             gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             parameter.grad = self._accelerator.reduce(gradient, reduction="sum")
+
+
+def build_learner(
+    policy: Any,
+    args: StarPOConfig,
+    accelerator: Accelerator,
+    decay_names: Callable[[nn.Module], Sequence[str]],
+) -> CriticLearner:
+    """Make the critic that the configuration asks for, and what trains it; see `CriticLearner`."""
+    critic = build_critic(
+        policy, model_name_or_path=args.critic_model_name_or_path, dtype=policy.dtype
+    )
+    if args.disable_dropout:
+        disable_dropout_in_model(critic)
+    return CriticLearner(critic, args, accelerator, decay_names)

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from numbers import Real
@@ -148,25 +148,45 @@ class EnvPool:
                 f"`env` must return a new environment on every call, but {source!r} returned the "
                 "same one twice. Episodes are played side by side."
             )
+        with close_after_error([env]):
+            return self._in_agents_view(env)
+
+    def _in_agents_view(self, env: gym.Env[Any, Any]) -> AgentTurns:
         if not isinstance(env, AgentTurns):
             return AgentTurns(env, **self._agent_turns)
         if self.spec.agent_turns:
             raise ValueError(
-                f"`agent_turns` must be left empty for {source!r}, which returns an `AgentTurns` "
-                f"already, got {dict(self.spec.agent_turns)}. Return the environment inside it."
+                f"`agent_turns` must be left empty for {self.spec.id_or_factory!r}, which returns an "
+                f"`AgentTurns` already, got {dict(self.spec.agent_turns)}. Return the environment "
+                "inside it."
             )
         return env
 
 
 def make_pools(env: EnvLike | Sequence[EnvLike], agent_turns: Mapping[str, Any]) -> list[EnvPool]:
     """Make one pool per environment of a mixture; equal names are numbered from the second on."""
-    pools = [EnvPool(spec, agent_turns) for spec in resolve_env_specs(env)]
+    pools: list[EnvPool] = []
+    with close_after_error(pools):
+        for spec in resolve_env_specs(env):
+            pools.append(EnvPool(spec, agent_turns))
     seen: dict[str, int] = {}
     for pool in pools:
         seen[pool.name] = seen.get(pool.name, 0) + 1
         if seen[pool.name] > 1:
             pool.name = f"{pool.name}#{seen[pool.name]}"
     return pools
+
+
+@contextmanager
+def close_after_error(things: Collection[gym.Env[Any, Any] | EnvPool]) -> Iterator[None]:
+    """Close environments or pools if the block fails, those that it added meanwhile included."""
+    try:
+        yield
+    except BaseException:
+        with ExitStack() as stack:
+            for thing in things:
+                stack.callback(thing.close)
+        raise
 
 
 @contextmanager
@@ -191,7 +211,11 @@ def make_eval_pools(
                 "`eval_env` must map names to single environments, got "
                 f"{dict(eval_env)!r}. Give every environment a name of its own."
             )
-        return {name: make_pools(env, agent_turns)[0] for name, env in eval_env.items()}
+        named: dict[str, EnvPool] = {}
+        with close_after_error(named.values()):
+            for name, env in eval_env.items():
+                named[name] = make_pools(env, agent_turns)[0]
+        return named
     pools = train_pools if eval_env is None else make_pools(eval_env, agent_turns)
     return {pool.name: pool for pool in pools}
 

@@ -32,7 +32,14 @@ from ragen_trl.engines import (
     ReplyLuck,
     SamplingRules,
 )
-from ragen_trl.environments import EnvLike, make_eval_pools, make_pools, open_pools
+from ragen_trl.environments import (
+    EnvLike,
+    EnvPool,
+    close_after_error,
+    make_eval_pools,
+    make_pools,
+    open_pools,
+)
 from ragen_trl.evaluation import EvaluationPanel
 from ragen_trl.generation import sample_replies
 from ragen_trl.loading import load_tokenizer
@@ -80,32 +87,39 @@ class PlayingTrainer(GRPOTrainer):
         if not isinstance(args, StarPOConfig):
             raise TypeError(f"`args` must be a `StarPOConfig`, got {type(args).__name__}.")
         self._pools = make_pools(env, args.agent_turns)
+        with close_after_error(self._pools):
+            eval_pools = make_eval_pools(eval_env, self._pools, args.agent_turns)
         self.eval_panel = EvaluationPanel(
-            make_eval_pools(eval_env, self._pools, args.agent_turns),
+            eval_pools,
             first_seed=args.eval_seed,
             num_seeds=args.eval_episodes,
             validation_share=args.validation_share,
         )
-        if processing_class is None and isinstance(model, str):
-            processing_class = load_tokenizer(model)
-        placeholder = Dataset.from_dict({"prompt": [""]})
-        check_adapter_name(model, args)
-        check_adapter(model, further.get("peft_config"))
-        with reference_for_any_kl(model, args, further.get("peft_config")):
-            super().__init__(
-                model=model,
-                reward_funcs=reward_is_the_environments,
-                args=args,
-                train_dataset=placeholder,
-                eval_dataset=placeholder,
-                processing_class=processing_class,
-                **further,
-            )
-        self.beta = args.beta
-        check_trainer(self)
-        check_replicated_layers(self.model)
-        let_head_be_read(self.model)
-        self._reference = Reference(self)
+        with close_after_error(self._all_pools):
+            if processing_class is None and isinstance(model, str):
+                processing_class = load_tokenizer(model)
+            placeholder = Dataset.from_dict({"prompt": [""]})
+            check_adapter_name(model, args)
+            check_adapter(model, further.get("peft_config"))
+            with reference_for_any_kl(model, args, further.get("peft_config")):
+                super().__init__(
+                    model=model,
+                    reward_funcs=reward_is_the_environments,
+                    args=args,
+                    train_dataset=placeholder,
+                    eval_dataset=placeholder,
+                    processing_class=processing_class,
+                    **further,
+                )
+            self.beta = args.beta
+            check_trainer(self)
+            check_replicated_layers(self.model)
+            let_head_be_read(self.model)
+            self._reference = Reference(self)
+            self._prepare_to_play()
+
+    def _prepare_to_play(self) -> None:
+        args = self.args
         self.add_callback(RunLogCallback(self.eval_panel))
         self._chat = ChatCodec(
             self._tokenizer,
@@ -118,6 +132,10 @@ class PlayingTrainer(GRPOTrainer):
         self._is_reference_engine = uses_reference_engine(self)
         self._limits = TokenLimits(args.max_new_tokens_per_turn, args.max_trajectory_tokens)
         self._iteration = 0
+
+    @property
+    def _all_pools(self) -> list[EnvPool]:
+        return [*self._pools, *self.eval_panel.pools.values()]
 
     def _stop_at_template_end(self) -> None:
         if self._chat.end_ids == self.eos_token_ids:
@@ -166,7 +184,7 @@ class PlayingTrainer(GRPOTrainer):
         """
         # Before a checkpoint is read: a resumed run has the reference of its start.
         self._reference.fix(resume_from_checkpoint)
-        with open_pools([*self._pools, *self.eval_panel.pools.values()]):
+        with open_pools(self._all_pools):
             return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
 
     def evaluate(

@@ -40,8 +40,8 @@ class RunLogCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
     ) -> None:
         """Append the newest entry of the log."""
         if state.is_world_process_zero:
-            entry = {name: _as_json(value) for name, value in state.log_history[-1].items()}
-            _append_line(Path(args.output_dir) / LOG_FILE, json.dumps(entry, allow_nan=False))
+            line = json.dumps(_as_json(state.log_history[-1]), allow_nan=False)
+            _append_line(Path(args.output_dir) / LOG_FILE, line)
 
     def on_evaluate(
         self,
@@ -66,6 +66,10 @@ class RunLogCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
 
 
 def _as_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _as_json(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

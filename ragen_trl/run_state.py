@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ragen_envs.output_files import replace_file, to_json
 from ragen_trl.starpo_config import StarPOConfig
 
 STATE_FILE = "starpo_state.json"
@@ -53,13 +54,14 @@ def batch_settings(args: StarPOConfig, *, num_processes: int) -> dict[str, Any]:
     """Return the settings that a run must share with a checkpoint to train on its batches."""
     options = {name: getattr(args, name) for name in _BATCH_OPTIONS}
     # As a checkpoint gives them back: a tuple comes back as a list.
-    settings: dict[str, Any] = json.loads(json.dumps({"num_processes": num_processes, **options}))
+    settings: dict[str, Any] = json.loads(to_json({"num_processes": num_processes, **options}))
     return settings
 
 
 def write_state(folder: Path, state: dict[str, Any]) -> None:
     """Write into a checkpoint what `read_state` returns."""
-    (folder / STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
+    with replace_file(folder / STATE_FILE) as file:
+        file.write(to_json(state))
 
 
 def read_state(folder: Path) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What can only be checked once TRL has loaded the model."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Real
 from tempfile import TemporaryDirectory
 from typing import Any, SupportsIndex
@@ -14,6 +14,7 @@ from trl import GRPOTrainer
 
 from ragen_trl.chat import ChatCodec
 from ragen_trl.engines import find_obstacle, has_prompt_adapter
+from ragen_trl.trajectory import Trajectory
 
 logger = get_logger(__name__)
 
@@ -132,14 +133,25 @@ def generates_jointly(trainer: GRPOTrainer) -> bool:
     return bool(trainer.accelerator.num_processes > 1 and is_shared)
 
 
-def check_recorded_logps(batch: Mapping[str, Tensor]) -> None:
-    """Refuse a batch of `collate` in which a sampled token has no recorded log-probability."""
-    missing = batch["sampling_per_token_logps"].isnan() & batch["action_mask"]
-    if missing.any():
+def check_recorded_logps(trajectories: Sequence[Trajectory]) -> None:
+    """Refuse episodes in which a sampled token has no recorded log-probability.
+
+    Args:
+        trajectories: Those of all processes, so that all of them end, and none waits for another.
+
+    Raises:
+        ValueError: Saying how many there are.
+    """
+    sampled = [
+        logp
+        for t in trajectories
+        for logp, is_action in zip(t.logps, t.action_mask, strict=True)
+        if is_action
+    ]
+    if missing := sum(map(math.isnan, sampled)):
         raise ValueError(
             "`old_logps='rollout'` needs the log-probability of every sampled token, but vLLM "
-            f"reported none for {int(missing.sum())} of {int(batch['action_mask'].sum())}. Use "
-            "`old_logps='recompute'`."
+            f"reported none for {missing} of {len(sampled)}. Use `old_logps='recompute'`."
         )
 
 

@@ -26,7 +26,7 @@ __all__ = [
     "use_adapter",
 ]
 
-# Methods of GRPOTrainer that PlayingTrainer and StarPOTrainer replace: parameters, and why.
+# Methods of GRPOTrainer that PlayingTrainer and its subclasses replace: parameters, and why.
 OVERRIDES: dict[str, tuple[tuple[str, ...], str]] = {
     "train": (
         ("self", "resume_from_checkpoint", "trial", "ignore_keys_for_eval"),

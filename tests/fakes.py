@@ -1,6 +1,7 @@
 """Stand-ins with injectable behaviour, for tests that must not depend on a real environment."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -78,6 +79,42 @@ class ScriptedTextEnv(gym.Env[Any, Any]):
             self._observation = step.observation
         info = dict(step.info or {})
         return self._observation, step.reward, step.terminated, step.truncated, info
+
+
+class CountedEnvs:
+    """Make environments of a class, with these options, and count those that are open."""
+
+    def __init__(self, env_class: Any = ScriptedTextEnv, **options: Any) -> None:
+        self.env_class, self.options = env_class, options
+        self.num_open = self.num_made = 0
+
+    def __call__(self, **options: Any) -> gym.Env[Any, Any]:
+        self.num_open, self.num_made = self.num_open + 1, self.num_made + 1
+        counter = self
+
+        class Counted(self.env_class):  # type: ignore[misc, name-defined]  # known at run time
+            is_open = True
+
+            def reset(self, **kwargs):
+                assert self.is_open
+                return super().reset(**kwargs)
+
+            def close(self):
+                assert self.is_open
+                self.is_open = False
+                counter.num_open -= 1
+
+        return Counted(**self.options, **options)
+
+    @contextmanager
+    def registered(self) -> Iterator[str]:
+        """Give them an id for a while."""
+        env_id = "test/Counted-v0"
+        gym.register(env_id, self)
+        try:
+            yield env_id
+        finally:
+            del gym.registry[env_id]
 
 
 class UnnamedTextEnv(gym.Env[str, int]):

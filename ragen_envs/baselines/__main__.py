@@ -5,7 +5,6 @@ python -m ragen_envs.baselines --episodes 200 --ids ragen/Sokoban-v0 --json
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 
@@ -13,6 +12,7 @@ import gymnasium as gym
 
 import ragen_envs  # noqa: F401  # registers the ids
 from ragen_envs.baselines.report import format_baselines, measure_baseline
+from ragen_envs.output_files import to_json
 
 NUM_EPISODES = 1000
 
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (gym.error.Error, ImportError, TypeError, ValueError) as error:
         parser.error(str(error))
     if options.json:
-        lines = [json.dumps(baseline.to_dict()) for baseline in baselines]
+        lines = [to_json(baseline.to_dict()) for baseline in baselines]
     else:
         lines = [format_baselines(baselines)]
     sys.stdout.write("".join(f"{line}\n" for line in lines))

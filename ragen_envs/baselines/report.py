@@ -92,7 +92,8 @@ def measure_baseline(
     """
     if not seeds:
         raise ValueError("`seeds` must hold at least one seed, got none.")
-    with closing(AgentTurns(gym.make(env_id, **(env_kwargs or {})), **limits)) as env:
+    with closing(gym.make(env_id, **(env_kwargs or {}))) as inner:
+        env = AgentTurns(inner, **limits)
         optima, lengths = [], []
         levels, forms = set(), set()
         for seed in seeds:

@@ -9,7 +9,7 @@ from platform import python_version
 from typing import Any
 
 from ragen_trl.evaluate.comparison import PairedComparison, compare_records
-from ragen_trl.evaluate.records import EpisodeRecord
+from ragen_trl.evaluate.records import EpisodeRecord, read_record
 from ragen_trl.evaluate.scoring import EnvSummary, summarize
 from ragen_trl.evaluate.store import RESULTS_FILE
 from ragen_trl.evaluation import Rate
@@ -99,7 +99,7 @@ def read_result(path: str | Path) -> EvaluationResult | None:
 def _from_dict(content: Mapping[str, Any]) -> EvaluationResult:
     return EvaluationResult(
         settings={**content["settings"]},
-        episodes=[EpisodeRecord(**record) for record in content["episodes"]],
+        episodes=[read_record(record) for record in content["episodes"]],
         random_success={
             name: None if rate is None else Rate(**rate)
             for name, rate in content["random_success"].items()

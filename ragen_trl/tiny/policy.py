@@ -101,19 +101,19 @@ def warm_start(
     """
     chat = ChatCodec(tokenizer, eos_token_ids=[tokenizer.eos_token_id])
     pools = make_pools(list(env_ids), agent_turns)
-    streams = itertools.cycle(
-        [
-            play_demonstrations(pool.take(1)[0], chat, teacher=teacher, seed=seed + i)
-            for i, pool in enumerate(pools)
-        ]
-    )
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, max_lr=learning_rate, total_steps=num_steps
-    )
-    model.train()
-    losses = []
     with open_pools(pools):
+        streams = itertools.cycle(
+            [
+                play_demonstrations(pool.take(1)[0], chat, teacher=teacher, seed=seed + i)
+                for i, pool in enumerate(pools)
+            ]
+        )
+        optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, max_lr=learning_rate, total_steps=num_steps
+        )
+        model.train()
+        losses = []
         for step in range(num_steps):
             batch = [next(stream) for stream in itertools.islice(streams, batch_size)]
             loss = _imitation_loss(model, batch, pad_token_id=tokenizer.pad_token_id)
@@ -132,14 +132,14 @@ def warm_start(
 def _collect_messages(pools: Sequence[EnvPool]) -> list[str]:
     """Return messages of every environment, the heading of a state, and every reply format."""
     texts = ["State: <think></think><answer> ||</answer>"]
-    for pool in pools:
-        with pool.open():
-            env = pool.take(1)[0]
-            for seed in range(_VOCABULARY_EPISODES):
-                texts += _play_to_the_end(env, seed, _write_random_replies(env, seed))
-                names = env.get_wrapper_attr("action_names")
-                texts += [f"{name} {name}" for name in names]
-                texts += _play_to_the_end(env, seed, ("", f"{names[0]}?"))
+    with open_pools(pools):
+        for env, seed in itertools.product(
+            [pool.take(1)[0] for pool in pools], range(_VOCABULARY_EPISODES)
+        ):
+            texts += _play_to_the_end(env, seed, _write_random_replies(env, seed))
+            names = env.get_wrapper_attr("action_names")
+            texts += [f"{name} {name}" for name in names]
+            texts += _play_to_the_end(env, seed, ("", f"{names[0]}?"))
     return texts
 
 

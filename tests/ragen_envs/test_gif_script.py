@@ -1,5 +1,6 @@
 """The script that draws episodes."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +10,29 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "examples" / "render_gif.py"
 
 
+# A module whose environment says that it is closed.
+LOUD = """
+import sys, gymnasium, ragen_envs
+
+class Loud(ragen_envs.FrozenLakeEnv):
+    def close(self):
+        print("closed", file=sys.stderr)
+
+gymnasium.register("test/Loud-v0", Loud)
+"""
+
+
 def draw(folder, *arguments):
     command = [sys.executable, str(SCRIPT), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    modules = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": modules},
+    )
 
 
 def test_script_draws_an_episode_and_a_start(tmp_path):
@@ -40,3 +61,10 @@ def test_script_wrong_arguments_exit_with_a_message(arguments, message, tmp_path
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("output", ["x.gif", "x.png", "nowhere/x.gif", "x.xyz"])
+def test_script_closes_the_environment(output, tmp_path):
+    (tmp_path / "loud.py").write_text(LOUD)
+    done = draw(tmp_path, "--env", "loud:test/Loud-v0", "--output", output)
+    assert done.stderr.count("closed") == 1

@@ -9,6 +9,7 @@ from gymnasium.error import ResetNeeded
 
 from ragen_envs import AgentTurns, BanditEnv, FrozenLakeEnv, SokobanEnv
 from ragen_envs.splits import Splits, canonical_form, is_held_out, split_seeds
+from tests.fakes import CountedEnvs
 
 ROOM = ["########", "###    #", "#.  $ .#", "# $ @###", "#   ####", "########"]
 LAKE = ["SFFHG", "FHFFF", "FFFHF"]
@@ -296,3 +297,20 @@ def test_split_golden_seeds_are_what_was_published():
     assert Splits("ragen/Sokoban-v0").validation_seeds(5) == (3, 13, 30, 38, 46)
     assert Splits("ragen/FrozenLake-v0").validation_seeds(5) == (17, 53, 58, 72, 74)
     assert Splits("ragen/Bandit-v0").validation_seeds(5) == (3, 25, 29, 49, 58)
+
+
+def test_environment_of_an_id_is_closed_and_a_given_one_is_not():
+    lakes = CountedEnvs(FrozenLakeEnv)
+    with lakes.registered() as env_id:
+        split_seeds(env_id, num_train=3, num_validation=1)
+        with Splits(env_id) as splits:
+            assert lakes.num_open == 1
+            splits.validation_seeds(1)
+        with pytest.raises(ValueError, match="`validation_share`"):
+            split_seeds(env_id, num_train=3, num_validation=1, validation_share=2)
+        with pytest.raises(ValueError, match="`validation_share` must leave levels"):
+            split_seeds(env_id, num_train=1, num_validation=1, validation_share=0.05, size=(2, 2))
+        assert (lakes.num_made, lakes.num_open) == (3, 0)
+        env = lakes()
+        split_seeds(env, num_train=3, num_validation=1)
+        assert lakes.num_open == 1

@@ -1,11 +1,13 @@
+import itertools
 import json
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
-from ragen_envs import AgentTurns, demonstrations, optimal_turn_success, solve
+from ragen_envs import AgentTurns, FrozenLakeEnv, demonstrations, optimal_turn_success, solve
 from ragen_envs.parsing import parse_reply
+from tests.fakes import CountedEnvs
 
 SLIPPERY = ("ragen/FrozenLake-v0", {})
 FIRM = ("ragen/FrozenLake-v0", {"is_slippery": False})
@@ -144,3 +146,32 @@ def test_demonstrations_of_a_foreign_environment_raise():
             teach("test/Foreign-v0", 1)
     finally:
         del gym.registry["test/Foreign-v0"]
+
+
+@pytest.mark.parametrize(
+    ("num_episodes", "options"),
+    [
+        (0, {}),
+        (1, {"seed": -1}),
+        (1, {"thoughts": "yes"}),
+        (1, {"thoughts": True, "think": False}),
+        (1, {"max_turns": 0}),
+        (1, {"nothing": 0}),
+    ],
+)
+def test_demonstrations_close_the_environment_where_arguments_are_wrong(num_episodes, options):
+    lakes = CountedEnvs(FrozenLakeEnv)
+    with lakes.registered() as env_id, pytest.raises((TypeError, ValueError)):
+        demonstrations(env_id, num_episodes, **({"seed": 0} | options))
+    assert lakes.num_open == 0
+
+
+@pytest.mark.parametrize("num_read", [0, 1, 2])
+def test_demonstrations_close_the_environment_however_many_are_read(num_read):
+    lakes = CountedEnvs(FrozenLakeEnv)
+    with lakes.registered() as env_id:
+        episodes = demonstrations(env_id, 1, seed=0)
+        assert lakes.num_open == 1
+        assert sum(1 for _ in itertools.islice(episodes, num_read)) == min(num_read, 1)
+        del episodes
+    assert lakes.num_open == 0

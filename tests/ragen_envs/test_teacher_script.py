@@ -1,6 +1,7 @@
 """The script that writes demonstrations to a file."""
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,18 @@ def test_script_writes_parquet_that_datasets_reads(tmp_path):
     assert done.returncode == 0, done.stderr
     table = datasets.Dataset.from_parquet(str(path), cache_dir=str(tmp_path))
     assert table.to_list() == list(demonstrations("ragen/Sokoban-v0", 5, seed=0))
+
+
+def test_script_that_cannot_write_leaves_the_file_of_before(tmp_path):
+    def episodes():
+        yield {"success": True}
+        raise MemoryError
+
+    path = tmp_path / "x.jsonl"
+    path.write_text("old", encoding="utf-8")
+    with pytest.raises(MemoryError):
+        runpy.run_path(str(SCRIPT))["write"](episodes(), path)
+    assert [entry.read_text(encoding="utf-8") for entry in tmp_path.iterdir()] == ["old"]
 
 
 def test_script_wrong_arguments_exit_with_a_message(tmp_path):

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 
-from ragen_envs import solve
+from ragen_envs import FrozenLakeEnv, solve
 from ragen_envs.tools import BanditTools, FrozenLakeTools, SokobanTools, environment_success
+from tests.fakes import CountedEnvs
 
 ALL = [(SokobanTools, "move"), (FrozenLakeTools, "move"), (BanditTools, "pull")]
 each_class = pytest.mark.parametrize(("tools", "name"), ALL, ids=[t.__name__ for t, _ in ALL])
@@ -188,3 +189,21 @@ def test_environment_success_reads_every_environment():
 def test_tools_unusable_arguments_raise(arguments, error, message):
     with pytest.raises(error, match=message):
         SokobanTools(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_actions": 0}, "`max_actions`"),
+        ({"idle_penalty": 1.0}, "`idle_penalty`"),
+        ({"luck_seed": -1}, "non-negative"),
+    ],
+)
+def test_tools_make_no_environment_where_arguments_are_wrong(options, message):
+    class Tools(FrozenLakeTools):
+        _env_id = "test/Counted-v0"
+
+    lakes = CountedEnvs(FrozenLakeEnv)
+    with lakes.registered(), pytest.raises(ValueError, match=message):
+        Tools(**options)
+    assert lakes.num_made == 0

@@ -15,7 +15,7 @@ from ragen_trl.environments import (
     reset_options,
     resolve_env_specs,
 )
-from tests.fakes import ScriptedTextEnv
+from tests.fakes import CountedEnvs, ScriptedTextEnv
 
 BANDIT, LAKE = "ragen/Bandit-v0", "ragen/FrozenLake-v0"
 
@@ -268,3 +268,28 @@ def test_pool_closes_all_where_closing_one_fails():
     with pytest.raises(OSError, match="stuck"):
         pool.close()
     assert len(closed) == 3
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda door: make_pools([door, "ragen/Nonsense-v0"], {}),
+        lambda door: make_pools([door, (door, -1)], {}),
+        lambda door: make_pools([door, dict], {}),
+        lambda door: make_eval_pools({"a": door, "b": "ragen/Nonsense-v0"}, [], {}),
+        lambda door: make_eval_pools([door, dict], [], {}),
+        lambda door: EnvPool(EnvSpec(door), {"max_turns": 0}),
+        lambda door: EnvPool(EnvSpec(lambda: AgentTurns(door()), agent_turns={"max_turns": 1}), {}),
+    ],
+)
+def test_environments_are_closed_where_not_all_can_be_made(make):
+    door = CountedEnvs()
+    with pytest.raises((gym.error.NameNotFound, TypeError, ValueError)):
+        make(door)
+    assert door.num_open == 0
+
+
+def test_pools_that_were_made_stay_open():
+    door = CountedEnvs()
+    pools = make_eval_pools({"a": door, "b": door}, [], {})
+    assert door.num_open == len(pools) == 2

@@ -1,6 +1,7 @@
 import copy
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,12 +10,13 @@ import pytest
 import torch
 from peft import PromptTuningConfig
 
-from ragen_trl import StarPOTrainer
+from ragen_envs.curriculum import Curriculum
+from ragen_trl import EnvSpec, StarPOTrainer
 from ragen_trl.engines import CachedEngine, JointEngine, Reply
 from ragen_trl.loading import load_policy
 from ragen_trl.rollout import RolloutTimer
 from ragen_trl.start_states import GroupStart
-from tests.fakes import ScriptedTextEnv, Step
+from tests.fakes import CountedEnvs, ScriptedTextEnv, Step
 from tests.generation_rules import all_rules
 from tests.training import BANDIT, assert_same_tensors, copy_model, make_lora, train_logs
 
@@ -393,33 +395,8 @@ def test_template_that_opens_a_think_block_is_said(make_trainer, start, caplog, 
     assert (text in caplog.text) is enable_think
 
 
-class Door:
-    """Makes environments and counts those that are open."""
-
-    def __init__(self, **options):
-        self.options, self.num_open, self.num_made = options, 0, 0
-
-    def __call__(self):
-        self.num_open, self.num_made = self.num_open + 1, self.num_made + 1
-        door = self
-
-        class Counted(ScriptedTextEnv):
-            is_open = True
-
-            def reset(self, **kwargs):
-                assert self.is_open
-                return super().reset(**kwargs)
-
-            def close(self):
-                assert self.is_open
-                self.is_open = False
-                door.num_open -= 1
-
-        return Counted(**self.options)
-
-
 def test_environments_are_closed_after_every_use_and_made_again_for_the_next(make_trainer):
-    train, other, ours = Door(), Door(), Door()
+    train, other, ours = CountedEnvs(), CountedEnvs(), CountedEnvs()
     trainer = make_trainer(train, eval_env=other, max_steps=2, eval_strategy="steps", eval_steps=1)
     trainer.train()
     assert (train.num_open, other.num_open) == (0, 0)
@@ -437,7 +414,7 @@ def test_environments_are_closed_after_every_use_and_made_again_for_the_next(mak
 
 
 def test_environments_stay_open_between_the_rollouts_and_evaluations_of_a_training(make_trainer):
-    door = Door()
+    door = CountedEnvs()
     trainer = make_trainer(door, max_steps=3, eval_strategy="steps", eval_steps=1, eval_episodes=16)
     trainer.train()
     # Sixteen episodes side by side, in training as in evaluation.
@@ -445,9 +422,39 @@ def test_environments_stay_open_between_the_rollouts_and_evaluations_of_a_traini
 
 
 def test_environments_are_closed_after_an_error(make_trainer):
-    door = Door(script=[Step(error=OSError("disk"))])
+    door = CountedEnvs(script=[Step(error=OSError("disk"))])
     trainer = make_trainer(door)
     for call in (trainer.train, trainer.evaluate):
         with pytest.raises(RuntimeError, match="OSError: disk"):
             call()
         assert door.num_open == 0
+
+
+@pytest.mark.parametrize(
+    "break_it",
+    [
+        lambda options, _: options.update(eval_env="ragen/Nonsense-v0"),
+        lambda options, _: setattr(options["processing_class"], "chat_template", None),
+        lambda options, folder: options.update(model=folder, processing_class=None),
+        lambda options, folder: options.update(critic_model_name_or_path=folder),
+        lambda options, _: options.update(max_trajectory_tokens=10**6),
+        lambda options, _: options.update(
+            env=replace(options["env"], curriculum=Curriculum([(1, 2), (3, 4)]))
+        ),
+    ],
+    ids=["evaluation", "template", "model", "critic", "check", "curriculum"],
+)
+def test_environments_are_closed_where_the_trainer_cannot_be_built(
+    make_trainer, start, tmp_path, break_it
+):
+    train, other = CountedEnvs(), CountedEnvs()
+    options = {
+        "env": EnvSpec(train),
+        "eval_env": other,
+        "processing_class": copy.deepcopy(start[1]),
+    }
+    break_it(options, str(tmp_path))
+    with pytest.raises((OSError, ValueError, gym.error.NameNotFound)):
+        make_trainer(**options)
+    assert train.num_made == 1
+    assert (train.num_open, other.num_open) == (0, 0)

@@ -14,11 +14,12 @@ from trl.trainer import grpo_trainer
 
 from ragen_trl import StarPOTrainer, trl_compat
 from ragen_trl.playing_trainer import PlayingTrainer
+from ragen_trl.scoring_trainer import ScoringTrainer
 from ragen_trl.trl_compat import CALLS, OVERRIDES
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
-OURS = (PlayingTrainer, StarPOTrainer)
-OWN = set(vars(PlayingTrainer)) | set(vars(StarPOTrainer))
+OURS = (PlayingTrainer, ScoringTrainer, StarPOTrainer)
+OWN = {name for cls in OURS for name in vars(cls)}
 # Class attributes with which a TRL trainer names itself.
 LABELS = {"_tag_names", "_name", "_paper"}
 

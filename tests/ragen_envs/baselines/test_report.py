@@ -1,13 +1,15 @@
+import contextlib
+
 import gymnasium as gym
 import numpy as np
 import pytest
 
-from ragen_envs import AgentTurns, optimal_turn_success, solve
+from ragen_envs import AgentTurns, FrozenLakeEnv, optimal_turn_success, solve
 from ragen_envs.baselines.episodes import play_random
 from ragen_envs.baselines.report import Baseline, Share, format_baselines, measure_baseline
 from ragen_envs.splits import canonical_form
 from ragen_envs.statistics import wilson_interval
-from tests.fakes import ScriptedTextEnv
+from tests.fakes import CountedEnvs, ScriptedTextEnv
 
 SEEDS = range(40)
 
@@ -129,3 +131,11 @@ def play_by_chance(layout, num_actions):
                     following[cell] = following.get(cell, 0.0) + weight / 4
         weights = following
     return won
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_turns": 0}])
+def test_measure_baseline_closes_the_environment(limits):
+    lakes = CountedEnvs(FrozenLakeEnv)
+    with lakes.registered() as env_id, contextlib.suppress(ValueError):
+        measure_baseline(env_id, seeds=[0], **limits)
+    assert (lakes.num_made, lakes.num_open) == (1, 0)

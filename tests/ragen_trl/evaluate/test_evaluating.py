@@ -1,5 +1,6 @@
 import json
 
+import gymnasium as gym
 import pytest
 import torch
 from gymnasium import spaces
@@ -9,7 +10,7 @@ from ragen_trl import EnvSpec, evaluate
 from ragen_trl.evaluate import EpisodeRecord, EvaluationSettings
 from ragen_trl.evaluate.evaluating import list_jobs
 from ragen_trl.evaluation import EvaluationPanel
-from tests.fakes import ScriptedTextEnv, Step
+from tests.fakes import CountedEnvs, ScriptedTextEnv, Step
 from tests.processes import run_script
 from tests.training import BANDIT, LAKE
 
@@ -231,3 +232,23 @@ def test_a_failing_environment_is_named_and_loses_nothing(saved_start, quick, tm
     with pytest.raises(RuntimeError, match="'broken' failed with seed 125 in reset: OSError"):
         evaluate(saved_start, broken, settings=quick(), output=tmp_path, batch_size=1)
     assert len((tmp_path / "episodes.jsonl").read_bytes().splitlines()) == 2
+
+
+@pytest.mark.parametrize("names", [("door", "other"), None])
+def test_environments_are_closed_where_another_cannot_be_made(quick, names):
+    door = CountedEnvs()
+    envs = [door, "ragen/Nonsense-v0"]
+    with pytest.raises(gym.error.NameNotFound):
+        evaluate(
+            CountingPlayer(),
+            envs if names is None else dict(zip(names, envs, strict=True)),
+            settings=quick(),
+        )
+    assert (door.num_made, door.num_open) == (1, 0)
+
+
+def test_environments_are_closed_where_the_model_cannot_be_loaded(quick, tmp_path):
+    door = CountedEnvs()
+    with pytest.raises(ValueError, match="`model` must be"):
+        evaluate(str(tmp_path), door, settings=quick())
+    assert (door.num_made, door.num_open) == (1, 0)

@@ -182,3 +182,18 @@ def test_cells_are_those_of_the_vocabulary_that_was_played(tmp_path):
 def test_board_rows_stop_where_lines_change_their_length():
     assert board_rows("##\n_O\nwall: row 0.") == ["##", "_O"]
     assert board_rows("Arms: A, B.") == ["Arms: A, B."]
+
+
+def test_returns_too_large_for_a_mean_are_left_out_with_a_note(tmp_path):
+    write_rollout(tmp_path, 0, num_groups=2, num_generations=2)
+    path = tmp_path / "trajectories" / "train-00000.jsonl"
+    records = records_of(path)
+    records[0]["total_reward"] = records[1]["total_reward"] = 1e308
+    records[2]["total_reward"], records[3]["total_reward"] = 1.7e308, -1.7e308
+    path.write_text("".join(json.dumps(r) + "\n" for r in records))
+    book = read(tmp_path)
+    assert [(g["mean"], g["std"]) for g in book.groups] == [(None, 0.0), (0.0, None)]
+    assert [e["reward"] for e in book.episodes].count(1e308) == 2
+    assert (
+        "The returns of 2 groups are too large for a mean or std, which is left out." in book.notes
+    )

@@ -13,6 +13,7 @@ from ragen_trl.generation import sample_replies
 from ragen_trl.tiny import build_tiny_policy, warm_start
 from ragen_trl.tiny.demonstrations import Demonstration
 from ragen_trl.tiny.policy import _imitation_loss
+from tests.fakes import CountedEnvs, Step
 
 BANDIT, LAKE = "ragen/Bandit-v0", "ragen/FrozenLake-v0"
 SMALL = {"hidden_size": 32, "num_layers": 1}
@@ -217,3 +218,13 @@ def test_imitation_loss_has_no_gradient_where_a_message_is_predicted(tiny_model,
     _imitation_loss(model, batch, pad_token_id=0).backward()
     assert seen == [(7, 32)]
     assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+def test_environments_are_closed_where_policy_or_warm_start_fail(tiny_model, tiny_tokenizer):
+    broken, door = CountedEnvs(script=[Step(error=OSError("disk"))]), CountedEnvs()
+    with pytest.raises(OSError, match="disk"):
+        build_tiny_policy([broken, door], **SMALL)
+    assert (broken.num_open, door.num_open) == (0, 0)
+    with pytest.raises(ValueError, match="step"):
+        warm_start(tiny_model, tiny_tokenizer, [door], num_steps=-1)
+    assert door.num_open == 0
