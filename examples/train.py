@@ -16,6 +16,7 @@ from typing import Any
 from peft import LoraConfig
 from trl import TrlParser
 
+from ragen_envs.output_files import replace_file, to_json
 from ragen_trl import EnvSpec, StarPOConfig, StarPOTrainer
 from ragen_trl.curves import Reference, plot_curves
 from ragen_trl.evaluation import Rate, format_table
@@ -122,7 +123,8 @@ def main(script: ScriptArguments, args: StarPOConfig) -> Columns:
         "optimum": optimum,
     }
     results = {"random_play": random_play, "before": before, "after": after, "optimum": optimum}
-    (folder / "results.json").write_text(json.dumps(results, indent=2), encoding="utf-8")
+    with replace_file(folder / "results.json") as file:
+        file.write(to_json(results, indent=2))
     plot_curves(
         [{"step": 0, **before}, *trainer.state.log_history],
         folder / "curves.png",

@@ -18,6 +18,7 @@ from typing import Any
 import gymnasium as gym
 
 import ragen_envs
+from ragen_envs.output_files import replace_file, to_json, to_readable
 
 
 def write(episodes: Iterable[dict[str, Any]], path: Path) -> tuple[int, int]:
@@ -29,9 +30,9 @@ def write(episodes: Iterable[dict[str, Any]], path: Path) -> tuple[int, int]:
         Dataset.from_list(records).to_parquet(path)
         return len(records), sum(record["success"] for record in records)
     num_episodes = num_solved = 0
-    with path.open("w", encoding="utf-8") as file:
+    with replace_file(path) as file:
         for episode in episodes:
-            file.write(json.dumps(episode, ensure_ascii=False) + "\n")
+            file.write(to_json(episode) + "\n")
             num_episodes += 1
             num_solved += episode["success"]
     return num_episodes, num_solved
@@ -75,7 +76,7 @@ def main() -> None:
         parser.error(f"cannot write demonstrations of {args.env!r}: {error}")
     except OSError as error:
         parser.error(f"`--output` must be a file that can be written: {error}")
-    print(f"{args.output}: {num_episodes} episodes, {num_solved} of them solved")
+    print(to_readable(f"{args.output}: {num_episodes} episodes, {num_solved} of them solved"))
 
 
 if __name__ == "__main__":

@@ -217,10 +217,10 @@ def check_combinations(config: Any) -> None:
             f"`rollout_filter_score` must not be negative for `rollout_filter={method!r}`, got "
             f"{score!r}. Use 'reward_std', or the filter 'top_k'."
         )
-    if config.fp16:
+    if config.mixed_precision == "fp16":
         raise ValueError(
             "`fp16` must be False: an update that is skipped has no gradients for the loss scaler. "
-            "Use `bf16`, or neither on a GPU without it."
+            "Use `bf16`, or neither on a GPU without it, also for `accelerate launch`."
         )
 
 

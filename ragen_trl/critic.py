@@ -10,7 +10,7 @@ from peft import LoraConfig, PeftModel
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
 
-from ragen_trl.adapters import plain_copy
+from ragen_trl.adapters import adapter_parameters, plain_copy
 
 ADAPTER_NAME = "critic"
 
@@ -95,8 +95,7 @@ class Critic(nn.Module):
     def _adapter_parameters(self) -> dict[str, nn.Parameter]:
         if self._shared is None:
             return {}
-        named = self._shared[0].named_parameters()
-        return {name: p for name, p in named if f".{ADAPTER_NAME}." in name}
+        return adapter_parameters(self._shared[0], ADAPTER_NAME)
 
 
 def build_critic(

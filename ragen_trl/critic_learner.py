@@ -19,7 +19,7 @@ from ragen_trl.functional import (
     masked_sum,
 )
 from ragen_trl.starpo_config import StarPOConfig
-from ragen_trl.trainer_checks import check_finite
+from ragen_trl.trainer_checks import check_finite, warn_about_small_steps
 from ragen_trl.trl_compat import disable_dropout_in_model
 
 WEIGHTS_FILE = "critic.safetensors"
@@ -138,6 +138,9 @@ class CriticLearner:
         rate = args.critic_learning_rate
         kwargs["lr"] = DEFAULT_RATE_FACTOR * args.learning_rate if rate is None else rate
         self.optimizer = optimizer_cls(self._parameter_groups(decay_names), **kwargs)
+        warn_about_small_steps(
+            self._parameters, kwargs["lr"], option="critic_learning_rate", optim=args.optim
+        )
         self.create_scheduler(args.max_steps)
         self._shares = can_share_prompts(args, critic.backbone)
         backbone: Any = critic.own_backbone
@@ -207,6 +210,8 @@ class CriticLearner:
     def skip(self) -> dict[str, float]:
         """Let a micro-batch that teaches nothing pass; the schedule moves on as the policy's does."""
         if self._accelerator.sync_gradients:
+            # Without a gradient it moves nothing; the policy's is called as well.
+            self.optimizer.step()
             self.scheduler.step()
         return {}
 

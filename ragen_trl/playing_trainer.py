@@ -11,9 +11,15 @@ import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
-from ragen_trl.adapters import check_adapter_name, check_reference_adapter, plain_reference
+from ragen_trl.adapters import (
+    check_adapter,
+    check_adapter_name,
+    check_replicated_layers,
+    let_head_be_read,
+)
 from ragen_trl.chat import ChatCodec
 from ragen_trl.collation import split_evenly
 from ragen_trl.engines import (
@@ -40,6 +46,7 @@ from ragen_trl.loading import check_folder, load_tokenizer
 from ragen_trl.metrics import evaluation_metrics, merge_evaluations
 from ragen_trl.progress import RolloutBar
 from ragen_trl.records import EPISODES_FOLDER, write_trajectories
+from ragen_trl.reference import Reference, reference_for_any_kl
 from ragen_trl.rollout import RolloutTimer, TokenLimits, play_episodes, start_episodes
 from ragen_trl.run_log import RunLogCallback
 from ragen_trl.starpo_config import StarPOConfig
@@ -95,9 +102,8 @@ class PlayingTrainer(GRPOTrainer):
                     processing_class = load_tokenizer(model)
             placeholder = Dataset.from_dict({"prompt": [""]})
             check_adapter_name(model, args)
-            if args.beta or args.kl_in_reward_coef:
-                check_reference_adapter(model, further.get("peft_config"))
-            with _reference_for_any_kl(args), plain_reference(model):
+            check_adapter(model, further.get("peft_config"))
+            with reference_for_any_kl(model, args, further.get("peft_config")):
                 super().__init__(
                     model=model,
                     reward_funcs=reward_is_the_environments,
@@ -109,6 +115,9 @@ class PlayingTrainer(GRPOTrainer):
                 )
             self.beta = args.beta
             check_trainer(self)
+            check_replicated_layers(self.model)
+            let_head_be_read(self.model)
+            self._reference = Reference(self)
             self._prepare_to_play()
 
     def _prepare_to_play(self) -> None:
@@ -171,7 +180,12 @@ class PlayingTrainer(GRPOTrainer):
         trial: Any = None,
         ignore_keys_for_eval: list[str] | None = None,
     ) -> Any:
-        """Train as `GRPOTrainer` does, and close the environments at the end, or after an error."""
+        """Train as `GRPOTrainer` does, and close the environments at the end, or after an error.
+
+        The first call fixes the reference, which later calls leave where it is.
+        """
+        # Before a checkpoint is read: a resumed run has the reference of its start.
+        self._reference.fix(resume_from_checkpoint)
         with open_pools(self._all_pools):
             return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
 
@@ -339,6 +353,16 @@ class PlayingTrainer(GRPOTrainer):
         self._write(f"eval-{self.state.global_step:05d}-{label}", [(t, {}) for t in trajectories])
         return evaluation_metrics(trajectories, optimal_success=panel.optimal_success(name))
 
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        if self.args.should_save:
+            self._reference.save(self._checkpoint_folder(trial))
+
+    def _checkpoint_folder(self, trial: Any) -> Path:
+        """Return where the checkpoint of this step lies."""
+        name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        return Path(self._get_output_dir(trial=trial)) / name
+
     def _append_metrics(self, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
             self._metrics["train"][name].append(value)
@@ -352,14 +376,3 @@ class PlayingTrainer(GRPOTrainer):
             Path(self.args.output_dir) / EPISODES_FOLDER / f"{name}.jsonl",
             ((trajectory, position | further) for trajectory, further in rows),
         )
-
-
-@contextmanager
-def _reference_for_any_kl(args: StarPOConfig) -> Iterator[None]:
-    """Let TRL, which loads a reference for `beta` alone, load it for the KL in the reward as well."""
-    beta = args.beta
-    args.beta = beta or args.kl_in_reward_coef
-    try:
-        yield
-    finally:
-        args.beta = beta

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ragen_envs.output_files import replace_file, to_json
 from ragen_trl.starpo_config import StarPOConfig
 
 STATE_FILE = "starpo_state.json"
@@ -53,13 +54,14 @@ def batch_settings(args: StarPOConfig, *, num_processes: int) -> dict[str, Any]:
     """Return the settings that a run must share with a checkpoint to train on its batches."""
     options = {name: getattr(args, name) for name in _BATCH_OPTIONS}
     # As a checkpoint gives them back: a tuple comes back as a list.
-    settings: dict[str, Any] = json.loads(json.dumps({"num_processes": num_processes, **options}))
+    settings: dict[str, Any] = json.loads(to_json({"num_processes": num_processes, **options}))
     return settings
 
 
 def write_state(folder: Path, state: dict[str, Any]) -> None:
     """Write into a checkpoint what `read_state` returns."""
-    (folder / STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
+    with replace_file(folder / STATE_FILE) as file:
+        file.write(to_json(state))
 
 
 def read_state(folder: Path) -> dict[str, Any]:
@@ -67,7 +69,8 @@ def read_state(folder: Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: If no `StarPOTrainer` wrote the checkpoint.
-        ValueError: If an older version did, which does not say which start states come next.
+        ValueError: If an older version did, which does not say which start states come next, or
+            the file is damaged.
     """
     path = folder / STATE_FILE
     remedy = f"To begin a new run with its weights, pass {str(folder)!r} as `model`."
@@ -76,7 +79,15 @@ def read_state(folder: Path) -> dict[str, Any]:
             f"`resume_from_checkpoint` must be a checkpoint of `StarPOTrainer`, but {folder} holds "
             f"no {STATE_FILE}. {remedy}"
         )
-    state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        state = json.loads(path.read_bytes())
+    except (RecursionError, ValueError):
+        state = None
+    if not isinstance(state, dict):
+        raise ValueError(
+            f"`resume_from_checkpoint` must be a whole checkpoint, but {STATE_FILE} in {folder} "
+            f"cannot be read. Take an earlier checkpoint. {remedy}"
+        )
     if missing := {"dealer", "iteration", "batches"} - state.keys():
         raise ValueError(
             f"`resume_from_checkpoint` must be a checkpoint of this version, but {STATE_FILE} in "

@@ -2,8 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,38 +10,31 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProgressCallback
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from ragen_trl.collation import Row, plan_passes
-from ragen_trl.completions import can_share_prompts, score_tokens
 from ragen_trl.critic_learner import build_learner
 from ragen_trl.environments import EnvLike, close_after_error
-from ragen_trl.functional import importance_weights
 from ragen_trl.metrics import peak_memory, rollout_metrics
 from ragen_trl.monitor.callback import count_rollbacks, resume_after_rollbacks, take_rollback
 from ragen_trl.monitor.rollback import Rollback, base_rates, set_base_rates
-from ragen_trl.playing_trainer import PlayingTrainer
 from ragen_trl.progress import LineProgressCallback
 from ragen_trl.refill import refill
 from ragen_trl.rollout import RolloutTimer
 from ragen_trl.rollout_callback import RolloutCallback, read_metrics
 from ragen_trl.run_state import batch_settings, read_state, write_state
 from ragen_trl.schedules import begin_later
+from ragen_trl.scoring_trainer import ScoringTrainer
 from ragen_trl.selection import Selection, select_trajectories
 from ragen_trl.starpo_config import StarPOConfig
 from ragen_trl.start_states import GroupDealer
 from ragen_trl.token_advantages import add_token_advantages
 from ragen_trl.trainer_checks import check_finite, check_recorded_logps, warn_about_dead_groups
 from ragen_trl.trajectory import Trajectory
-from ragen_trl.trl_compat import (
-    disable_gradient_checkpointing,
-    use_adapter,
-)
 from ragen_trl.update import build_micro_batches, starpo_loss, update_metrics
 from ragen_trl.update_kl import AfterUpdate, as_finite, collate_spread, update_kl_sums
 
 
-class StarPOTrainer(PlayingTrainer):
+class StarPOTrainer(ScoringTrainer):
     """Train a language model in multi-turn environments with StarPO (RAGEN, arXiv:2504.20073).
 
     One iteration plays `num_env_groups` groups of `num_generations` episodes, keeps the groups
@@ -146,9 +138,10 @@ class StarPOTrainer(PlayingTrainer):
             trial: See transformers' `Trainer`, as for what follows.
             ignore_keys_for_eval: Without effect; evaluation plays episodes.
         """
-        # Batches that an earlier call left are of another policy.
+        # What an earlier call left is of another policy, or of an update that was broken off.
         self._pending.clear()
         self._watched, self._update_sums, self._update_seconds = {}, None, 0.0
+        self._metrics["train"].clear()
         output = super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
         while (rollback := take_rollback(self.callback_handler.callbacks)) is not None:
             self._prepare_rollback(rollback)
@@ -162,8 +155,8 @@ class StarPOTrainer(PlayingTrainer):
         scheduler = super().create_scheduler(num_own_steps, optimizer)
         if is_new:
             begin_later(scheduler, self._critic_warmup_steps)
-            if self.critic is not None:
-                self.critic.create_scheduler(num_training_steps)
+        if self.critic is not None:
+            self.critic.create_scheduler(num_training_steps)
         return scheduler
 
     def _prepare_rollback(self, rollback: Rollback) -> None:
@@ -244,6 +237,8 @@ class StarPOTrainer(PlayingTrainer):
             # Nothing to learn: one update without a batch, so that training goes on.
             self._pending.extend({} for _ in range(args.gradient_accumulation_steps))
             return
+        if args.old_logps == "rollout":
+            check_recorded_logps([row.trajectory for row in rows])
         passes = plan_passes(
             rows, self.num_iterations, args.update_batch_size, seed=args.seed + self._iteration
         )
@@ -285,65 +280,6 @@ class StarPOTrainer(PlayingTrainer):
             values = None if self.critic is None else self.critic.values
             add_token_advantages(batches, args, values=values, gather=accelerator.gather)
         return batches
-
-    @contextmanager
-    def _scoring(self) -> Iterator[None]:
-        """Let the policy read without learning."""
-        checkpointing = disable_gradient_checkpointing(
-            self.model, self.args.gradient_checkpointing_kwargs
-        )
-        with torch.no_grad(), checkpointing, self._policy_at_rest():
-            yield
-
-    def _add_fixed_logps(self, batches: list[dict[str, Tensor]], *, is_single_update: bool) -> None:
-        """Add the log-probabilities of the policy that played and of the reference, where needed.
-
-        With a single update per rollout the ratio to the policy that played is 1, whatever the
-        tokens, and its log-probabilities need no pass of their own.
-        """
-        are_recorded = self.args.old_logps == "rollout"
-        corrects_vllm = (
-            self.use_vllm and self.vllm_importance_sampling_correction and not are_recorded
-        )
-        has_kl_reward = self.args.kl_in_reward_coef != 0.0
-        needs_old = corrects_vllm or has_kl_reward or not is_single_update
-        for batch in batches:
-            if are_recorded:
-                check_recorded_logps(batch)
-                batch["old_per_token_logps"] = batch["sampling_per_token_logps"]
-            elif needs_old:
-                batch["old_per_token_logps"] = self._logps(self.model, batch)
-            if corrects_vllm:
-                batch["importance_weights"] = importance_weights(
-                    batch["old_per_token_logps"],
-                    batch["sampling_per_token_logps"],
-                    batch["action_mask"],
-                    mode=self.vllm_importance_sampling_mode,
-                    clip_min=self.vllm_importance_sampling_clip_min,
-                    clip_max=self.vllm_importance_sampling_clip_max,
-                )
-            if self._has_reference:
-                batch["ref_per_token_logps"] = self._reference_logps(batch)
-
-    @property
-    def _has_reference(self) -> bool:
-        return self.beta != 0.0 or self.args.kl_in_reward_coef != 0.0
-
-    def _logps(self, model: Any, batch: Mapping[str, Tensor]) -> Tensor:
-        return self._score(model, batch)[0]
-
-    def _score(self, model: Any, batch: Mapping[str, Tensor]) -> list[Tensor]:
-        is_alone = self.accelerator.num_processes == 1
-        shares = is_alone and can_share_prompts(self.args, self.model)
-        with self.accelerator.autocast():
-            return score_tokens(model, batch, shares_prompts=shares, in_parts=is_alone)
-
-    def _reference_logps(self, batch: Mapping[str, Tensor]) -> Tensor:
-        if self.ref_model is not None:
-            return self._logps(self.ref_model, batch)
-        model = self.accelerator.unwrap_model(self.model)
-        with use_adapter(model, adapter_name="ref" if "ref" in model.peft_config else None):
-            return self._logps(self.model, batch)
 
     # --- Update -------------------------------------------------------------------------------
 
@@ -405,7 +341,9 @@ class StarPOTrainer(PlayingTrainer):
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm)
-        check_finite("gradient norm", float(norm), "`learning_rate`")
+        # DeepSpeed has none before its first step.
+        if norm is not None:
+            check_finite("gradient norm", float(norm), "`learning_rate`")
         return norm
 
     def _measure_update(self) -> None:
@@ -444,8 +382,7 @@ class StarPOTrainer(PlayingTrainer):
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
-        name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        folder = Path(self._get_output_dir(trial=trial)) / name
+        folder = self._checkpoint_folder(trial)
         pending = {"batches": list(self._pending), "watched": self._watched}
         torch.save(pending, folder / self._pending_file)
         if self.args.should_save:

@@ -1,11 +1,12 @@
 """What can only be checked once TRL has loaded the model."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Real
 from tempfile import TemporaryDirectory
 from typing import Any, SupportsIndex
 
+import torch
 from accelerate import PartialState
 from accelerate.logging import get_logger
 from peft import PeftModel
@@ -15,6 +16,7 @@ from trl import GRPOTrainer
 from ragen_trl.chat import ChatCodec
 from ragen_trl.engines import find_obstacle, has_prompt_adapter
 from ragen_trl.generation_options import shaping_rules
+from ragen_trl.trajectory import Trajectory
 
 logger = get_logger(__name__)
 
@@ -47,6 +49,14 @@ def check_trainer(trainer: GRPOTrainer) -> None:
         raise ValueError(
             "Several processes must each hold the whole model (DDP), got DeepSpeed or FSDP. Use one "
             "process, or neither of these."
+        )
+    # These two train in float32 weights of their own; who passes an optimizer knows its steps.
+    if not shards and trainer.optimizer is None:
+        warn_about_small_steps(
+            [parameter for parameter in trainer.model.parameters() if parameter.requires_grad],
+            trainer.args.learning_rate,
+            option="learning_rate",
+            optim=trainer.args.optim,
         )
     if rules := shaping_rules(trainer.args):
         logger.warning(
@@ -85,20 +95,65 @@ def check_generation_settings(model: Any) -> None:
         ) from error
 
 
+@torch.no_grad()
+def warn_about_small_steps(
+    parameters: Iterable[Tensor], rate: float, *, option: str, optim: str
+) -> None:
+    """Say so where most weights are of a coarser type than the steps that are made with them.
+
+    A step of Adam is about as large as the learning rate, whatever the gradient. Added to a weight
+    w, it is rounded away unless it is half of the distance to the next number, eps |w| / 2 or less,
+    and nothing of it is left for the next update. With 1e-6, weights above 2.6e-4 stand still in
+    bfloat16 (eps = 2 ** -7), where usual ones are about 0.02; in float32, those above 17.
+
+    Args:
+        parameters: What is trained.
+        rate: Highest learning rate.
+        option: The option that says so.
+        optim: Name of the optimizer; the steps of others than Adam's kind have other sizes.
+    """
+    coarse = [p for p in parameters if p.dtype in (torch.bfloat16, torch.float16)]
+    if not coarse or rate == 0.0 or "adam" not in optim:
+        return
+    dtype, count = coarse[0].dtype, sum(p.numel() for p in coarse)
+    eps = torch.finfo(dtype).eps
+    still = sum(int((p.abs() > 2.0 * rate / eps).sum()) for p in coarse) / count
+    if still <= 0.5:
+        return
+    size = math.sqrt(sum(p.float().square().sum().item() for p in coarse) / count)
+    logger.warning(
+        f"{still:.0%} of the trained weights are {str(dtype)[6:]}, and a step of `{option}` {rate:g} "
+        "is less than half of the distance to the next number, so that they stand still. Load the "
+        'model with `dtype="float32"` (`bf16=True` computes in bfloat16 all the same), or raise '
+        f"`{option}` to {eps / 2.0 * size:.1e} or more."
+    )
+
+
 def generates_jointly(trainer: GRPOTrainer) -> bool:
     """Tell whether all processes must make every call of vLLM together."""
     is_shared = trainer.vllm_mode == "server" or trainer.vllm_tensor_parallel_size > 1
     return bool(trainer.accelerator.num_processes > 1 and is_shared)
 
 
-def check_recorded_logps(batch: Mapping[str, Tensor]) -> None:
-    """Refuse a batch of `collate` in which a sampled token has no recorded log-probability."""
-    missing = batch["sampling_per_token_logps"].isnan() & batch["action_mask"]
-    if missing.any():
+def check_recorded_logps(trajectories: Sequence[Trajectory]) -> None:
+    """Refuse episodes in which a sampled token has no recorded log-probability.
+
+    Args:
+        trajectories: Those of all processes, so that all of them end, and none waits for another.
+
+    Raises:
+        ValueError: Saying how many there are.
+    """
+    sampled = [
+        logp
+        for t in trajectories
+        for logp, is_action in zip(t.logps, t.action_mask, strict=True)
+        if is_action
+    ]
+    if missing := sum(map(math.isnan, sampled)):
         raise ValueError(
             "`old_logps='rollout'` needs the log-probability of every sampled token, but vLLM "
-            f"reported none for {int(missing.sum())} of {int(batch['action_mask'].sum())}. Use "
-            "`old_logps='recompute'`."
+            f"reported none for {missing} of {len(sampled)}. Use `old_logps='recompute'`."
         )
 
 

@@ -4,7 +4,15 @@ A contract test holds the two tables against the installed TRL, so that an upgra
 first and not in a training run.
 """
 
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import MethodType
+from typing import Any
+
+from transformers.integrations import is_deepspeed_zero3_enabled
 from trl.models.utils import disable_gradient_checkpointing, unwrap_model_for_generation
+from trl.trainer import grpo_trainer
 from trl.trainer.utils import disable_dropout_in_model, use_adapter
 
 __all__ = [
@@ -12,16 +20,17 @@ __all__ = [
     "OVERRIDES",
     "disable_dropout_in_model",
     "disable_gradient_checkpointing",
+    "policy_is_the_reference",
     "reward_is_the_environments",
     "unwrap_model_for_generation",
     "use_adapter",
 ]
 
-# Methods of GRPOTrainer that PlayingTrainer and StarPOTrainer replace: parameters, and why.
+# Methods of GRPOTrainer that PlayingTrainer and its subclasses replace: parameters, and why.
 OVERRIDES: dict[str, tuple[tuple[str, ...], str]] = {
     "train": (
         ("self", "resume_from_checkpoint", "trial", "ignore_keys_for_eval"),
-        "Goes on from a healthy checkpoint after a collapse.",
+        "Fixes the reference; goes on from a healthy checkpoint after a collapse.",
     ),
     "create_scheduler": (
         ("self", "num_training_steps", "optimizer"),
@@ -65,3 +74,32 @@ CALLS: dict[str, tuple[str, ...]] = {
 def reward_is_the_environments(*_args: object, **_kwargs: object) -> list[float]:
     """Stand in for the reward function that GRPOTrainer asks for; never called."""
     raise AssertionError("StarPOTrainer takes its rewards from the environment.")
+
+
+@contextmanager
+def policy_is_the_reference(model: Any) -> Iterator[None]:
+    """Let GRPOTrainer, while it is built, copy the policy where it would load it by name again.
+
+    Args:
+        model: What it is built with; a name is loaded once.
+    """
+    load: Any = grpo_trainer.create_model_from_path
+    policy = None if isinstance(model, str) else model
+
+    def load_or_copy(*args: Any, **kwargs: Any) -> Any:
+        nonlocal policy
+        # A copy of sharded weights would be empty.
+        if policy is None or is_deepspeed_zero3_enabled():
+            policy = load(*args, **kwargs)
+            return policy
+        reference = copy.deepcopy(policy).eval().requires_grad_(False)
+        # Of a policy that another trainer had: its patched `forward` reads the original.
+        if isinstance(vars(reference).get("forward"), MethodType):
+            del reference.forward
+        return reference
+
+    vars(grpo_trainer)["create_model_from_path"] = load_or_copy
+    try:
+        yield
+    finally:
+        vars(grpo_trainer)["create_model_from_path"] = load

@@ -7,6 +7,7 @@ from peft import LoraConfig
 from transformers import TrainerCallback
 
 from ragen_trl import EnvSpec
+from ragen_trl.trl_compat import use_adapter
 
 BANDIT = "ragen/Bandit-v0"
 LAKE = EnvSpec("ragen/FrozenLake-v0", kwargs={"is_slippery": False})
@@ -46,6 +47,31 @@ def copy_model(trained):
     """Make a model of its own with the same weights."""
     model = type(trained)(trained.config)
     model.load_state_dict(trained.state_dict())
+    return model
+
+
+def logits(model):
+    """Read some tokens as in play."""
+    with torch.no_grad():
+        return model.eval()(torch.arange(4, 16).view(1, -1)).logits
+
+
+def reference_logits(trainer):
+    """Read the same tokens as the reference of the trainer's KL."""
+    if trainer.ref_model is not None:
+        return logits(trainer.ref_model)
+    name = "ref" if "ref" in trainer.model.peft_config else None
+    with use_adapter(trainer.model, adapter_name=name):
+        return logits(trainer.model)
+
+
+def change(model, amount=0.02):
+    """Warm the model's trainable weights up, in memory alone."""
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(amount * torch.randn(parameter.shape, generator=generator))
     return model
 
 

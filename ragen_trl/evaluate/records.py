@@ -1,8 +1,9 @@
 """What an evaluation plays, what it keeps of every episode, and what a player must be able to do."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
 
 from ragen_trl.environments import EnvPool
 
@@ -54,6 +55,32 @@ class EpisodeRecord:
     effective_actions: int
     response_tokens: int
     error: str | None = None
+
+
+def read_record(content: Any) -> EpisodeRecord:
+    """Make a record of what a file says of it; a reward of null, which was not finite, is NaN.
+
+    Raises:
+        TypeError: If it says something else, or a field is missing, unknown or of another type.
+    """
+    if not isinstance(content, dict):
+        raise TypeError(f"An episode must be a JSON object, got {type(content).__name__}.")
+    record = EpisodeRecord(**content)
+    for name, value in content.items():
+        types = _TYPES.get(name, (int,))
+        if type(value) not in types:
+            known = " or ".join(kind.__name__ for kind in types)
+            raise TypeError(f"`{name}` of an episode must be {known}, got {type(value).__name__}.")
+    return record if record.reward is not None else replace(record, reward=math.nan)
+
+
+# Whole numbers are a reward, too: JSON does not tell them apart. All others are whole numbers.
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "env": (str,),
+    "success": (bool,),
+    "reward": (float, int, type(None)),
+    "error": (str, type(None)),
+}
 
 
 class Player(Protocol):

@@ -9,7 +9,7 @@ from platform import python_version
 from typing import Any
 
 from ragen_trl.evaluate.comparison import PairedComparison, compare_records
-from ragen_trl.evaluate.records import EpisodeRecord
+from ragen_trl.evaluate.records import EpisodeRecord, read_record
 from ragen_trl.evaluate.scoring import EnvSummary, summarize
 from ragen_trl.evaluate.store import RESULTS_FILE
 from ragen_trl.evaluation import Rate
@@ -76,20 +76,20 @@ def read_result(path: str | Path) -> EvaluationResult | None:
     """Read a result from its file or folder; `None` where there is none, or something else.
 
     Raises:
-        ValueError: If the file is damaged.
+        ValueError: If the file is damaged or cannot be read.
     """
     path = Path(path)
-    path = path / RESULTS_FILE if path.is_dir() else path
-    if path.suffix != ".json" or not path.is_file():
-        return None
     try:
+        path = path / RESULTS_FILE if path.is_dir() else path
+        if path.suffix != ".json" or not path.is_file():
+            return None
         content = json.loads(path.read_bytes())
         if not isinstance(content, dict):
             return None
         if not {"settings", "episodes", "random_success"} <= content.keys():
             return None
         return _from_dict(content)
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(
             f"`compare` must be a result or a model, but {path} cannot be read "
             f"({type(error).__name__}: {error})."
@@ -99,7 +99,7 @@ def read_result(path: str | Path) -> EvaluationResult | None:
 def _from_dict(content: Mapping[str, Any]) -> EvaluationResult:
     return EvaluationResult(
         settings={**content["settings"]},
-        episodes=[EpisodeRecord(**record) for record in content["episodes"]],
+        episodes=[read_record(record) for record in content["episodes"]],
         random_success={
             name: None if rate is None else Rate(**rate)
             for name, rate in content["random_success"].items()

@@ -1,13 +1,13 @@
 """The folder of an evaluation: what was asked, and every episode as soon as it is over."""
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ragen_trl.evaluate.records import EpisodeRecord
+from ragen_envs.output_files import replace_file, to_json
+from ragen_trl.evaluate.records import EpisodeRecord, read_record
 
 SETTINGS_FILE = "settings.json"
 EPISODES_FILE = "episodes.jsonl"
@@ -47,7 +47,7 @@ class EpisodeStore:
     def __init__(self, folder: str | Path, settings: Mapping[str, Any], *, rank: int = 0) -> None:
         self.folder = Path(folder)
         self._own = self.folder / (EPISODES_FILE if rank == 0 else f"episodes.rank{rank}.jsonl")
-        self._check(json.loads(json.dumps(settings)))
+        self._check(json.loads(to_json(settings)))
         if rank == 0:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_json(self.folder / SETTINGS_FILE, settings)
@@ -64,7 +64,7 @@ class EpisodeStore:
     def append(self, record: EpisodeRecord) -> None:
         """Write one episode; it is on disk, or on its way there, when this returns."""
         with self._own.open("ab") as file:
-            file.write((json.dumps(asdict(record), ensure_ascii=False) + "\n").encode())
+            file.write((to_json(asdict(record)) + "\n").encode())
 
     def drop_cut_line(self) -> None:
         """Remove what an interruption left of a line, so that the next one is readable."""
@@ -75,9 +75,9 @@ class EpisodeStore:
 
     def finish(self, records: Iterable[EpisodeRecord]) -> None:
         """Replace the files of all processes by one with these episodes in order."""
-        lines = [json.dumps(asdict(record), ensure_ascii=False) for record in records]
         old = self._files()
-        _replace(self.folder / EPISODES_FILE, "".join(f"{line}\n" for line in lines))
+        with replace_file(self.folder / EPISODES_FILE) as file:
+            file.writelines(f"{to_json(asdict(record))}\n" for record in records)
         for path in old:
             if path.name != EPISODES_FILE:
                 path.unlink()
@@ -116,14 +116,15 @@ class EpisodeStore:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON file that is either whole or not there."""
-    _replace(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    with replace_file(path) as file:
+        file.write(to_json(content, indent=2) + "\n")
 
 
 def _read_lines(path: Path) -> Iterator[EpisodeRecord]:
     for line in path.read_bytes().splitlines(keepends=True):
         if line.endswith(b"\n"):
             try:
-                record = EpisodeRecord(**json.loads(line))
+                record = read_record(json.loads(line))
             except (RecursionError, TypeError, ValueError):
                 continue
             yield record
@@ -135,9 +136,3 @@ def _read_object(path: Path) -> dict[str, Any] | None:
     except (RecursionError, ValueError):
         return None
     return content if isinstance(content, dict) else None
-
-
-def _replace(path: Path, text: str) -> None:
-    draft = path.with_name(f"{path.name}.draft")
-    draft.write_text(text, encoding="utf-8")
-    os.replace(draft, path)

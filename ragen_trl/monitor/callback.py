@@ -1,6 +1,5 @@
 """`EchoTrapCallback`: watches a run for collapse, says so, and stops it or takes it back."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -10,6 +9,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.optimization import GreedyLR
 
+from ragen_envs.output_files import to_json
 from ragen_trl.monitor.rollback import HealthyCheckpoints, Rollback
 from ragen_trl.monitor.signals import Signal, default_signals
 from ragen_trl.monitor.watch import Alarm, CollapseWatch
@@ -285,4 +285,4 @@ def _append_events(path: Path, alarms: Sequence[Alarm], action: OnCollapse) -> N
                 "message": alarm.message,
                 "action": action,
             }
-            file.write(json.dumps(event, ensure_ascii=False, allow_nan=False) + "\n")
+            file.write(to_json(event) + "\n")

@@ -135,11 +135,11 @@ def _episodes_after(folder: Path, step: int) -> list[Path]:
 
 def _step_played(path: Path) -> int:
     """Return the update after which a file of episodes was written; -1 where it is damaged."""
-    with path.open("rb") as file:
-        try:
+    try:
+        with path.open("rb") as file:
             return int(json.loads(file.readline())["step"])
-        except (ValueError, KeyError, TypeError):
-            return -1
+    except (KeyError, OSError, OverflowError, RecursionError, TypeError, ValueError):
+        return -1
 
 
 def _checkpoints(folder: Path) -> list[Path]:

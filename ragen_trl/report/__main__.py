@@ -9,12 +9,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ragen_envs.output_files import to_readable
 from ragen_trl.curves import Reference, plot_curves
 from ragen_trl.report.page import write_report
 from ragen_trl.report.run_folder import RunFolder
 from ragen_trl.report.series import trained_names
 
 FILE_NAME = "report.html"
+CURVES_NAME = "curves.png"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -24,9 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description="Write one HTML file with curves, the filter's choices and episodes of runs. "
         "It opens from disk, needs no network and sends nothing anywhere.",
     )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="output folder of a run")
+    parser.add_argument("runs", nargs="+", type=_path, metavar="RUN", help="output folder of a run")
     parser.add_argument(
-        "--output", type=Path, metavar="FILE", help=f"default: {FILE_NAME} in the first folder"
+        "--output", type=_path, metavar="FILE", help=f"default: {FILE_NAME} in the first folder"
     )
     parser.add_argument(
         "--curves", action="store_true", help="draw curves.png of every run as well, for papers"
@@ -37,11 +39,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         runs = write_report(options.runs, output)
     except OSError as error:
         parser.error(str(error))
-    lines = [f"{run.name}: {note}" for run in runs for note in run.notes]
-    lines.append(f"Report: {output} ({output.stat().st_size / 1e6:.1f} MB)")
-    if options.curves:
-        lines += [f"Curves: {draw_curves(run)}" for run in runs]
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    for run in runs:
+        _say(*(f"{run.name}: {note}" for note in run.notes))
+    _say(f"Report: {output} ({output.stat().st_size / 1e6:.1f} MB)")
+    for run in runs if options.curves else []:
+        try:
+            _say(f"Curves: {draw_curves(run)}")
+        except OSError as error:
+            parser.error(f"{CURVES_NAME} of `--curves` cannot be written: {error}")
 
 
 def draw_curves(run: RunFolder) -> Path:
@@ -50,9 +55,19 @@ def draw_curves(run: RunFolder) -> Path:
     for name, reference in run.references.items():
         random_play = (reference.get("random_play") or {}).get("rate")
         references[name] = Reference(random_play, reference.get("optimum"))
-    path = run.path / "curves.png"
+    path = run.path / CURVES_NAME
     plot_curves(run.log, path, references=references, title=run.name)
     return path
+
+
+def _path(text: str) -> Path:
+    if not text or "\0" in text:
+        raise argparse.ArgumentTypeError(f"must be a path, got {text!r}")
+    return Path(text)
+
+
+def _say(*lines: str) -> None:
+    sys.stdout.write("".join(f"{to_readable(line)}\n" for line in lines))
 
 
 if __name__ == "__main__":

@@ -6,9 +6,10 @@ function ticks(low, high, count) {
   const rough = (high - low) / count;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= rough * 0.999);
-  const values = [];
-  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) values.push(k * step);
-  return values;
+  // Counted from the first one: far from 0, adding 1 to its number may change nothing.
+  const first = Math.ceil(low / step - 1e-9);
+  const numbers = Array.from({ length: Math.ceil(count) + 2 }, (_, k) => first + k);
+  return numbers.map((k) => k * step).filter((value) => Number.isFinite(value) && value <= high + step * 1e-9);
 }
 
 function spanOf(values) {

@@ -96,7 +96,7 @@ class EpisodeBrowser {
     const file = this.run.files[episode.file];
     const cell = (text) => make("td", { class: "number" }, text);
     const row = make("tr", { class: "choice", tabindex: 0, "aria-selected": index === this.selected ? "true" : "false" },
-      cell(String(file.step ?? "–")), make("td", {}, file.kind === "eval" ? "evaluation" : `rollout ${file.iteration}`),
+      cell(String(file.step ?? "–")), make("td", {}, file.kind === "eval" ? "evaluation" : `rollout ${file.iteration ?? "?"}`),
       cell(String(episode.group)), make("td", {}, outcomeOf(episode)), cell(number(episode.reward)),
       cell(String(episode.turns.length)), make("td", { class: "quiet" }, keptLabel(episode)));
     row.addEventListener("click", () => this.select(index));
@@ -142,7 +142,7 @@ class EpisodeBrowser {
       this.viewer.replaceChildren(make("p", { class: "quiet" }, "No episode matches."));
       return;
     }
-    const labels = episode.turns.map((turn, i) => `${i + 1}: ${signed(turn.reward + turn.penalty)}`);
+    const labels = episode.turns.map((turn, i) => `${i + 1}: ${signed(turn.reward === null ? null : turn.reward + turn.penalty)}`);
     if (episode.final_state) labels.push("end");
     const steps = labels.map((label, i) => button(label,
       { "aria-current": i === this.turn ? "step" : null, "aria-label": i < episode.turns.length ? `turn ${i + 1}` : "end" },
@@ -184,8 +184,12 @@ function trainedLabel(episode) {
 }
 
 function describeFile(file) {
-  if (file.kind === "eval") return `evaluation after update ${file.step} (${file.env})`;
-  return `rollout ${file.iteration}, before update ${file.step + 1}`;
+  if (file.kind === "eval") return `evaluation after update ${file.step ?? "?"} (${file.env})`;
+  return `rollout ${file.iteration ?? "?"}, ${beforeUpdate(file)}`;
+}
+
+function beforeUpdate(file) {
+  return `before update ${file.step === null ? "?" : file.step + 1}`;
 }
 
 function signed(value) {

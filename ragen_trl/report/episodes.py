@@ -3,7 +3,7 @@
 import json
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 from ragen_envs.frozen_lake.env import VOCABULARIES as LAKE_VOCABULARIES
 from ragen_envs.parsing import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
 from ragen_envs.sokoban.env import VOCABULARIES as SOKOBAN_VOCABULARIES
+from ragen_trl.report.records import is_episode
 from ragen_trl.report.run_folder import RunFolder, read_json_lines
 from ragen_trl.report.sample import order_for_display, split_by, spread_evenly
 from ragen_trl.report.series import round_number
@@ -95,8 +96,8 @@ def summarize_groups(records: Sequence[Mapping[str, Any]], file: int) -> list[di
 
     Returns:
         Entries with `file`, `group`, `env`, `seed`, `size`, `num_kept`, `num_solved`, `mean` and
-        `std` of the returns (the sample std, as the filter's; 0 of one episode), and the filter's
-        `score`, `None` where it was not recorded.
+        `std` of the returns (the sample std, as the filter's; 0 of one episode; `None` where it is
+        beyond all floats, or one of them is), and the filter's `score`, `None` where it was not recorded.
     """
     groups = split_by(records, lambda record: record["group_id"])
     return [
@@ -108,8 +109,8 @@ def summarize_groups(records: Sequence[Mapping[str, Any]], file: int) -> list[di
             "size": len(members),
             "num_kept": sum(bool(m.get("is_kept")) for m in members),
             "num_solved": sum(bool(m["success"]) for m in members),
-            "mean": round_number(statistics.fmean(m["total_reward"] for m in members)),
-            "std": round_number(_sample_std([m["total_reward"] for m in members])),
+            "mean": _of_returns(statistics.fmean, members),
+            "std": _of_returns(_sample_std, members),
             "score": round_number(members[0].get("group_score")),
         }
         for group_id, members in sorted(groups.items())
@@ -153,25 +154,22 @@ def _sample_std(returns: Sequence[float]) -> float:
     return statistics.stdev(returns) if len(returns) > 1 else 0.0
 
 
+def _of_returns(
+    measure: Callable[[Sequence[float]], float], members: Sequence[Mapping[str, Any]]
+) -> float | None:
+    returns = [member["total_reward"] for member in members]
+    try:
+        return None if None in returns else round_number(measure(returns))
+    except OverflowError:
+        return None
+
+
 def _read_file(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     records = list(read_json_lines(path, notes))
-    whole = [record for record in records if _is_episode(record)]
+    whole = [record for record in records if is_episode(record)]
     if len(whole) < len(records):
         notes.append(f"{path.name}: left out {len(records) - len(whole)} lines without an episode.")
     return whole
-
-
-def _is_episode(record: Mapping[str, Any]) -> bool:
-    """Tell whether all is there that the report reads without asking."""
-    turns = record.get("turns")
-    return (
-        isinstance(turns, list)
-        and all(isinstance(t, dict) and isinstance(t.get("reply"), str) for t in turns)
-        and all(isinstance(t.get("observation"), str) for t in turns)
-        and isinstance(record.get("env_id"), str)
-        and all(isinstance(record.get(name), int) for name in ("seed", "group_id", "success"))
-        and round_number(record.get("total_reward")) is not None
-    )
 
 
 def _describe_file(path: Path, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -218,7 +216,7 @@ def _shorten(record: Mapping[str, Any], file: int) -> tuple[dict[str, Any], list
         "is_kept": record.get("is_kept"),
         "advantages": advantages and [round_number(value) for value in advantages],
         "tokens": record.get("action_tokens"),
-        "final_state": _cut(str(record.get("final_state", ""))),
+        "final_state": _cut(record.get("final_state") or ""),
         "turns": [_shorten_turn(turn) for turn in record["turns"]],
     }
     return episode, [_without_state(turn) for turn in record["turns"]]
@@ -226,10 +224,10 @@ def _shorten(record: Mapping[str, Any], file: int) -> tuple[dict[str, Any], list
 
 def _shorten_turn(turn: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "state": _cut(str(turn.get("state", ""))),
+        "state": _cut(turn.get("state") or ""),
         "reply": split_reply(_cut(turn["reply"])),
-        "actions": turn.get("actions", []),
-        "executed": turn.get("executed_actions", []),
+        "actions": turn.get("actions") or [],
+        "executed": turn.get("executed_actions") or [],
         "is_valid": bool(turn.get("is_valid")),
         "reward": round_number(turn.get("reward")),
         "penalty": round_number(turn.get("format_penalty")),
@@ -281,6 +279,12 @@ def _note_what_is_left_out(book: EpisodeBook, num_without_groups: int) -> None:
         book.notes.append(
             f"The filter's choice is shown for {MAX_ROLLOUTS_WITH_GROUPS} rollouts at equal "
             f"distances; {num_without_groups} lie between them."
+        )
+    beyond = sum(None in (group["mean"], group["std"]) for group in book.groups)
+    if beyond:
+        book.notes.append(
+            f"The returns of {beyond} groups are too large, or not finite, for a mean or std, which is "
+            "left out."
         )
     without = sum(not entry["num_shown"] for entry in book.files)
     if without:

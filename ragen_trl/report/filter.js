@@ -35,7 +35,7 @@ function filterOfRun(run, showEpisodes) {
     for (const name of ["x1", "x2"]) cursor.setAttribute(name, x);
     const groups = byFile.get(file);
     const kept = groups.filter((group) => group.num_kept > 0).length;
-    caption.textContent = `Rollout ${iteration(file)}, before update ${run.files[file].step + 1}: ${kept} of ${groups.length} groups kept`;
+    caption.textContent = `Rollout ${iteration(file)}, ${beforeUpdate(run.files[file])}: ${kept} of ${groups.length} groups kept`;
     list.replaceChildren(groupTable(groups, (group) => showEpisodes({ file, group })));
   };
   slider.addEventListener("input", show);
@@ -61,7 +61,8 @@ function dot(kind) {
 
 function drawGroups(run, iteration, rollouts) {
   const xSpan = spanOf(rollouts.map(iteration));
-  const [, most] = spanOf(run.groups.map((group) => group.std));
+  const drawn = run.groups.filter((group) => group.std !== null);
+  const [, most] = spanOf(drawn.map((group) => group.std));
   const ySpan = [0, Math.max(1.06 * most, 1e-6)];
   const scale = makeScale(FILTER_WIDTH, [xSpan[0] - 0.5, xSpan[1] + 0.5], ySpan);
   const svg = makeSvg("svg", { viewBox: `0 0 ${FILTER_WIDTH} ${HEIGHT}`, role: "img",
@@ -70,7 +71,7 @@ function drawGroups(run, iteration, rollouts) {
   const cursor = makeSvg("line", { class: "cursor", y1: TOP, y2: HEIGHT - BOTTOM });
   svg.append(cursor);
   for (const kind of ["dropped", "kept"]) {
-    const own = run.groups.filter((group) => (group.num_kept > 0) === (kind === "kept"));
+    const own = drawn.filter((group) => (group.num_kept > 0) === (kind === "kept"));
     const d = own.map((group) => `M${scale.x(iteration(group.file)).toFixed(1)} ${scale.y(group.std).toFixed(1)}h0.01`);
     svg.append(makeSvg("path", { class: `dots ${kind}`, d: d.join("") }));
   }

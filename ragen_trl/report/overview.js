@@ -11,7 +11,7 @@ function drawOverview(data) {
   for (const run of data.runs) {
     for (const event of run.collapse) {
       section.append(make("p", { class: "note" },
-        `${run.name}, update ${event.step}: ${event.message ?? event.signal} (${event.action})`));
+        `${run.name}, update ${event.step}: ${event.message ?? event.signal ?? "an alarm"} (${event.action ?? "?"})`));
     }
   }
   const notes = data.runs.flatMap((run) => run.notes.map((note) => make("li", { class: "quiet" }, `${run.name}: ${note}`)));
@@ -34,7 +34,7 @@ function summaryRow(run, index, row) {
     cell(`${percent(row.best.y)} at ${row.best.step}`),
     cell(percent(row.random_play)),
     cell(percent(row.optimum)),
-    make("td", {}, first ? `${first.signal} at ${first.step}` : "silent or off"));
+    make("td", {}, first ? `${first.signal ?? "alarm"} at ${first.step}` : "silent or off"));
 }
 
 function legendEntry(className, colour, label) {

@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from ragen_envs.output_files import replace_file
 from ragen_trl.report.episodes import EpisodeBook, read_episodes
 from ragen_trl.report.run_folder import RunFolder, read_run
 from ragen_trl.report.sample import RULE
@@ -30,7 +31,7 @@ def write_report(folders: Sequence[Path | str], output: Path | str) -> list[RunF
 
     Args:
         folders: Output folders of trainings.
-        output: The HTML file; replaced if it exists.
+        output: The HTML file; replaced, if it exists, once all is written.
 
     Returns:
         The runs as they were read, with notes on what is missing or damaged.
@@ -38,13 +39,18 @@ def write_report(folders: Sequence[Path | str], output: Path | str) -> list[RunF
     Raises:
         ValueError: If there is no folder.
         FileNotFoundError: If a folder is none of a run.
+        OSError: If the file cannot be written.
     """
     if not folders:
         raise ValueError("`folders` must name at least one run, got none.")
     paths = [Path(folder) for folder in folders]
     runs = [read_run(path, name) for path, name in zip(paths, _names(paths), strict=True)]
     page = render_page(build_data(runs), title=", ".join(run.name for run in runs))
-    Path(output).write_text(page, encoding="utf-8")
+    try:
+        with replace_file(output) as file:
+            file.write(page)
+    except OSError as error:
+        raise OSError(f"`output` must be a file that can be written: {error}") from error
     return runs
 
 
@@ -120,8 +126,11 @@ def _describe_run(run: RunFolder, book: EpisodeBook) -> dict[str, Any]:
 
 
 def _describe_event(event: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("step", "since", "signal", "message", "action")
-    return {name: event.get(name) for name in names}
+    types = {"step": int, "since": int, "signal": str, "message": str, "action": str}
+    found = {name: event.get(name) for name in types}
+    return {
+        name: value if isinstance(value, types[name]) else None for name, value in found.items()
+    }
 
 
 def _read(name: str) -> str:

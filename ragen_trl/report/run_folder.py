@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from ragen_envs.output_files import to_readable
 from ragen_trl.records import EPISODES_FOLDER
 from ragen_trl.run_log import COLLAPSE_FILE, LOG_FILE, REFERENCES_FILE
 
@@ -62,9 +63,13 @@ def read_run(path: Path, name: str | None = None) -> RunFolder:
     Raises:
         FileNotFoundError: If there is no such folder, or nothing in it that a run leaves behind.
     """
-    if not path.is_dir():
+    try:
+        problem = "" if path.is_dir() else "is no folder"
+    except OSError as error:
+        problem = f"cannot be read ({error.strerror})"
+    if problem:
         raise FileNotFoundError(
-            f"`RUN` must be the output folder of a training, got {str(path)!r}, which is no folder."
+            f"`RUN` must be the output folder of a training, got {str(path)!r}, which {problem}."
         )
     notes: list[str] = []
     log = _keep_common_names(_read_log(path, notes), notes)
@@ -111,11 +116,6 @@ def read_json_lines(path: Path, notes: list[str]) -> Iterator[dict[str, Any]]:
     if damaged:
         shown = ", ".join(damaged[:5]) + (", ..." if len(damaged) > 5 else "")
         notes.append(f"{path.name}: left out what cannot be read (line {shown}).")
-
-
-def to_readable(text: str) -> str:
-    """Return text that can be written anywhere: `?` for bytes of a file's name that are no text."""
-    return text.encode(errors="replace").decode()
 
 
 def _parse_lines(lines: Iterable[bytes], damaged: list[str]) -> Iterator[dict[str, Any]]:
@@ -216,15 +216,20 @@ def _read_history(path: Path) -> list[dict[str, Any]]:
 
 
 def _with_steps(entries: Iterable[Any]) -> list[dict[str, Any]]:
-    return [e for e in entries if isinstance(e, dict) and isinstance(e.get("step"), int)]
+    return [e for e in entries if isinstance(e, dict) and _is_step(e.get("step"))]
+
+
+def _is_step(value: Any) -> bool:
+    # Beyond 2**53 the page's numbers are no longer whole.
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53
 
 
 def _read_references(path: Path, notes: list[str]) -> dict[str, dict[str, Any]]:
     try:
         references = json.loads(path.read_bytes())
-    except OSError:
+    except FileNotFoundError:
         references = None
-    except (ValueError, RecursionError):
+    except (OSError, ValueError, RecursionError):
         notes.append(f"{path.name} cannot be read.")
         references = None
     if not isinstance(references, dict) or not references:

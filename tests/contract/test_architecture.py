@@ -20,7 +20,6 @@ MAX_FUNCTION_LINES = 60
 UNMIRRORED = {
     "ragen_trl/config_choices.py": "test_starpo_config: every choice is tried there",
     "ragen_trl/playing_config.py": "test_starpo_config: the class is a part of `StarPOConfig`",
-    "ragen_trl/trainer_checks.py": "test_starpo_trainer: the checks need a trainer",
 }
 
 # Imported inside of a function; `test_gif` checks that the package can do without it.

@@ -256,6 +256,14 @@ def test_options_that_exclude_each_other_are_refused(tmp_path, options, message)
         make(tmp_path, **options)
 
 
+def test_float16_of_the_launcher_is_refused_like_our_own(tmp_path, monkeypatch):
+    # What `accelerate launch --mixed_precision fp16` sets.
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
+    with pytest.raises(ValueError, match=r"`fp16` must be False.* Use `bf16`"):
+        make(tmp_path, bf16=False)
+    assert make(tmp_path, bf16=True, use_cpu=True).mixed_precision == "bf16"
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -94,6 +94,42 @@ def test_plot_curves_of_an_empty_log_is_still_a_picture(draw):
     assert lines(axes[f"success, {BANDIT}"])["training"] == []
 
 
+@pytest.mark.parametrize("odd", ["x", [0.5], {}, float("nan"), float("inf"), 1.7e308, 10**400])
+def test_plot_curves_leaves_out_what_is_no_number(odd, draw):
+    log = [
+        {"step": 1, "success_rate": odd, "reward": odd},
+        {"step": 2, "success_rate": 0.5, "reward": 0.25},
+        {"step": 3, "eval_success_rate": 0.5, **interval("eval_", odd, 0.5)},
+        {"step": 4, "eval_success_rate": 0.5, **interval("eval_", 0.25, 0.75)},
+    ]
+    _, axes = draw(log, {BANDIT: Reference(odd, odd)})
+    assert lines(axes[f"success, {BANDIT}"]) == {
+        "training": [(2.0, 0.5)],
+        "evaluation, 95 % interval": [(4.0, 0.5)],
+    }
+    assert list(lines(axes["return per episode"]).values()) == [[(2.0, 0.25)]]
+
+
+@pytest.mark.parametrize("name", ["$", "a$b^$c", "$\\frac{$", "\\"])
+def test_plot_curves_takes_names_as_they_are(name, draw):
+    figure, axes = draw([{"step": 1, "success_rate": 0.5}], {name: Reference(0.5, 1.0)}, title=name)
+    assert figure.get_suptitle() == name
+    assert f"success, {name}" in axes
+
+
+def test_plot_curves_of_too_many_environments_shows_some_and_says_so(draw, monkeypatch):
+    monkeypatch.setattr(ragen_trl.curves, "MAX_ENVIRONMENTS", 2)
+    references = {f"env{k}": Reference(0.5, 1.0) for k in range(5)}
+    figure, axes = draw([], references, title="A run")
+    assert figure.get_suptitle() == "A run (the first 2 of 5 environments)"
+    assert [title for title in axes if "env" in title] == ["success, env0", "success, env1"]
+
+
+def test_picture_of_the_most_environments_is_no_wider_than_the_library_can_draw():
+    # As `plot_curves` sets it: inches per panel and dots per inch.
+    assert 4.2 * 110 * (ragen_trl.curves.MAX_ENVIRONMENTS + 3) < 2**16
+
+
 def test_plot_curves_needs_no_display_whatever_the_back_end(tmp_path):
     # By path: the rest of the package would take seconds to import.
     code = """

@@ -1,4 +1,7 @@
 import json
+import math
+
+import pytest
 
 from ragen_trl.records import write_trajectories
 from tests.episodes import make_trajectory, make_turn
@@ -41,3 +44,25 @@ def test_write_trajectories_again_replaces_the_file(tmp_path):
     write_trajectories(path, [(make_trajectory(seed=seed), {}) for seed in range(5)])
     write_trajectories(path, [(make_trajectory(seed=9), {})])
     assert [record["seed"] for record in read(path)] == [9]
+
+
+def test_write_trajectories_numbers_that_are_not_finite_are_null(tmp_path):
+    def refuse(text):
+        raise AssertionError(f"{text} is no JSON.")
+
+    path = tmp_path / "x.jsonl"
+    further = {"group_score": math.inf, "advantages": [0.5, math.nan]}
+    write_trajectories(path, [(make_trajectory(reward=-math.inf), further)])
+    record = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+    assert (record["group_score"], record["advantages"]) == (None, [0.5, None])
+    assert record["total_reward"] is None
+
+
+def test_write_trajectories_that_fails_leaves_the_file_of_before(tmp_path):
+    path = tmp_path / "x.jsonl"
+    write_trajectories(path, [(make_trajectory(seed=1), {})])
+    episodes = [(make_trajectory(seed=2), {}), (make_trajectory(seed=3), {"odd": object()})]
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        write_trajectories(path, episodes)
+    assert [record["seed"] for record in read(path)] == [1]
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,4 +1,5 @@
 import json
+import math
 
 import pytest
 
@@ -13,6 +14,26 @@ def test_state_is_read_as_it_was_written(tmp_path):
     assert read_state(tmp_path) == STATE
 
 
+def test_state_is_json_and_replaces_the_one_of_before_once_it_is_whole(tmp_path):
+    def refuse(text):
+        raise AssertionError(f"{text} is no JSON.")
+
+    write_state(tmp_path, STATE | {"dealer": {"share": math.inf}})
+    text = (tmp_path / STATE_FILE).read_text(encoding="utf-8")
+    assert json.loads(text, parse_constant=refuse)["dealer"] == {"share": None}
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        write_state(tmp_path, STATE | {"dealer": object()})
+    assert [path.read_text(encoding="utf-8") for path in tmp_path.iterdir()] == [text]
+
+
+def test_settings_that_are_not_finite_are_those_of_their_file(tmp_path):
+    options = {"output_dir": str(tmp_path), "report_to": "none"}
+    args = StarPOConfig(**options, vllm_importance_sampling_clip_max=math.inf)
+    settings = batch_settings(args, num_processes=1)
+    write_state(tmp_path, STATE | {"batches": settings})
+    assert read_state(tmp_path)["batches"] == settings
+
+
 def test_folder_without_a_state_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=rf"holds no {STATE_FILE}.*as `model`"):
         read_state(tmp_path)
@@ -23,6 +44,15 @@ def test_state_of_an_older_version_is_refused(tmp_path):
     old = {"num_groups_dealt": 12, "iteration": 3, "num_processes": 1}
     (tmp_path / STATE_FILE).write_text(json.dumps(old), encoding="utf-8")
     with pytest.raises(ValueError, match=r"this version.*\['batches', 'dealer'\].*as `model`"):
+        read_state(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b'{"dealer": ', b"[1]", b"null", b"\xff", b"[" * 50_000, b"9" * 5000]
+)
+def test_state_that_is_damaged_is_named(content, tmp_path):
+    (tmp_path / STATE_FILE).write_bytes(content)
+    with pytest.raises(ValueError, match=rf"a whole checkpoint, but {STATE_FILE} .*as `model`"):
         read_state(tmp_path)
 
 

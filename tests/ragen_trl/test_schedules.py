@@ -1,6 +1,7 @@
 """Learning rates of policy and critic over skipped updates, warm-ups and repeated training."""
 
 import json
+import warnings
 
 import pytest
 import torch
@@ -8,7 +9,14 @@ from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
 from ragen_trl.schedules import begin_later
 from tests.processes import run_script
-from tests.training import BANDIT, pay_alike, train_logs
+from tests.training import (
+    BANDIT,
+    KeepCriticGradients,
+    KeepGradients,
+    assert_same_tensors,
+    pay_alike,
+    train_logs,
+)
 
 LINEAR = {
     "lr_scheduler_type": "linear",
@@ -77,7 +85,10 @@ def test_skipped_updates_of_several_micro_batches_count_once(make_trainer):
     options = {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 8}
     trainer = make_trainer(BANDIT, **LINEAR, **options, max_steps=4)
     skip_from(trainer, 0, 2)
-    trainer.train()
+    with warnings.catch_warnings():
+        # Of torch, where a schedule moves on before its optimizer has.
+        warnings.filterwarnings("error", message="Detected call of")
+        trainer.train()
     (learned,) = [entry for entry in train_logs(trainer) if "value_loss" in entry]
     assert learned["critic/learning_rate"] == pytest.approx(1e-2 / 4)
 
@@ -99,6 +110,47 @@ def test_second_training_begins_both_schedules_anew_and_plays_anew(make_trainer)
     # Nothing has moved since its episodes were played.
     assert logs[0]["clip_ratio/region_mean"] == 0.0
     assert logs[0]["sampling_logp_difference"] < 1e-4
+
+
+def test_critics_schedule_begins_anew_beside_a_schedule_of_the_users_own(make_trainer):
+    trainer = make_trainer(BANDIT, **LINEAR, max_steps=2)
+    trainer.lr_scheduler = LambdaLR(trainer.create_optimizer(), lambda _: 0.5)
+    for _ in range(2):
+        trainer.train()
+        logs = [x for x in trainer.state.log_history if "value_loss" in x][-2:]
+        assert [x["critic/learning_rate"] for x in logs] == pytest.approx([1e-2, 5e-3])
+        assert {x["learning_rate"] for x in logs} == {5e-4}
+
+
+def test_training_that_was_broken_off_leaves_nothing_for_the_next(make_trainer):
+    """The same as one that begins with the start states that come next."""
+    options = {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 8}
+    broken, fresh = (make_trainer(BANDIT, **LINEAR, **options) for _ in range(2))
+    learn, calls = broken.critic.learn, []
+
+    def fail_in_the_second_call(batch):
+        calls.append(batch)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return learn(batch)
+
+    broken.critic.learn = fail_in_the_second_call
+    with pytest.raises(KeyboardInterrupt):
+        broken.train()
+    fresh._dealer.load_state_dict(broken._dealer.state_dict())
+    fresh._iteration = broken._iteration
+    collected = []
+    for trainer in (broken, fresh):
+        gradients = KeepGradients(seed=3)
+        trainer.add_callback(gradients)
+        of_critic = KeepCriticGradients(trainer)
+        trainer.train()
+        (logs,) = train_logs(trainer)
+        of_clock = ("time/", "memory/", "step_time", "rollout/tokens_per_second")
+        logs = {k: v for k, v in logs.items() if not k.startswith(of_clock)}
+        collected.append((gradients.steps[0] | of_critic.steps[0], logs))
+    assert_same_tensors(collected[0][0], collected[1][0], atol=0.0)
+    assert collected[0][1] == collected[1][1]
 
 
 def test_policys_schedule_begins_when_the_critic_is_warm(make_trainer, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 
@@ -59,7 +60,7 @@ torch.set_num_threads(1)
 root, spoilt = sys.argv[1:]
 model, tokenizer = load_tiny_policy()
 args = StarPOConfig(
-    output_dir=root, num_env_groups=2, num_generations=4, rollout_filter="none",
+    output_dir=root, old_logps="rollout" if spoilt == "record" else "recompute", num_env_groups=2, num_generations=4, rollout_filter="none",
     enable_think=False, max_new_tokens_per_turn=16, max_trajectory_tokens=1200, max_steps=3,
     per_device_train_batch_size=2, gradient_accumulation_steps=2, gradient_checkpointing=False,
     save_strategy="steps", save_steps=1, report_to="none", disable_tqdm=True, use_cpu=True,
@@ -81,11 +82,20 @@ if spoilt == "loss":
             logps = logps + math.nan
         return [logps, *rest]
     trainer._score = score
+elif spoilt == "record":
+    play = trainer._play
+    def play_with_a_gap(*args, **kwargs):
+        played = play(*args, **kwargs)
+        if trainer.state.global_step == 1:
+            logps = played[0].logps
+            logps[played[0].action_mask.index(1)] = math.nan
+        return played
+    trainer._play = play_with_a_gap
 else:
     (weights if spoilt == "policy" else critic)[0].register_hook(infinite)
 try:
     trainer.train()
-except FloatingPointError as error:
+except (FloatingPointError, ValueError) as error:
     message = str(error)
 finite = all(p.isfinite().all() for p in [*weights, *critic])
 with open(f"{root}/rank{rank}.txt", "w") as file:
@@ -93,20 +103,21 @@ with open(f"{root}/rank{rank}.txt", "w") as file:
 """
 
 
-@pytest.mark.parametrize("spoilt", ["policy", "critic", "loss"])
+@pytest.mark.parametrize("spoilt", ["policy", "critic", "loss", "record"])
 def test_one_process_with_such_a_number_ends_all(spoilt, tmp_path):
     # The script fails, or hangs, where only one of the two raises.
     run_script(SPOILING, tmp_path, tmp_path, spoilt, num_processes=2)
     texts = [(tmp_path / f"rank{rank}.txt").read_text(encoding="utf-8") for rank in (0, 1)]
     assert texts[0] == texts[1]
-    assert texts[0].startswith("True The ")
+    assert re.match("True (The .* is (inf|nan); the step|`old_logps='rollout'` needs)", texts[0])
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-1"]
 
 
 def test_log_is_json_where_a_number_is_not_finite(make_trainer, tmp_path):
     trainer = make_trainer(BANDIT)
     trainer.train()
-    trainer.log({"nan": math.nan, "inf": -math.inf, "one": 1.0})
+    further = {"list": [1.0, math.nan], "dict": {"a": (math.inf, "b")}}
+    trainer.log({"nan": math.nan, "inf": -math.inf, "one": 1.0, **further})
     lines = (tmp_path / "run" / "log.jsonl").read_text(encoding="utf-8").splitlines()
 
     def refuse(name):
@@ -114,3 +125,4 @@ def test_log_is_json_where_a_number_is_not_finite(make_trainer, tmp_path):
 
     entry = [json.loads(line, parse_constant=refuse) for line in lines][-1]
     assert (entry["nan"], entry["inf"], entry["one"]) == (None, None, 1.0)
+    assert (entry["list"], entry["dict"]) == ([1.0, None], {"a": [None, "b"]})

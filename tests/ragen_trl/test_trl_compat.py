@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from trl import GRPOTrainer
+from trl.trainer import grpo_trainer
 
 from ragen_trl import StarPOTrainer, trl_compat
 from ragen_trl.playing_trainer import PlayingTrainer
+from ragen_trl.scoring_trainer import ScoringTrainer
 from ragen_trl.trl_compat import CALLS, OVERRIDES
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
-OURS = (PlayingTrainer, StarPOTrainer)
-OWN = set(vars(PlayingTrainer)) | set(vars(StarPOTrainer))
+OURS = (PlayingTrainer, ScoringTrainer, StarPOTrainer)
+OWN = {name for cls in OURS for name in vars(cls)}
 # Class attributes with which a TRL trainer names itself.
 LABELS = {"_tag_names", "_name", "_paper"}
 
@@ -122,6 +124,24 @@ def test_helpers_taken_from_trl_have_the_parameters_that_are_used(name, used):
 def test_grpo_trainer_leaves_the_scaling_of_the_loss_to_compute_loss():
     # Otherwise transformers would divide our loss by the number of micro-batches.
     assert StarPOTrainer.loss_is_scaled_for_ga is True
+
+
+def test_grpo_trainer_loads_two_models_by_name_the_reference_last():
+    # `policy_is_the_reference` replaces the second; with a model in place of a name, the only one.
+    source = inspect.getsource(GRPOTrainer.__init__)
+    found = re.findall(r"([\w.]+) = create_model_from_path\(", source)
+    assert found == ["model", "self.ref_model"]
+    assert source.count("create_model_from_path") == 2
+
+
+def test_the_loader_of_trl_is_put_back(make_trainer):
+    load = grpo_trainer.create_model_from_path
+    with trl_compat.policy_is_the_reference("name"):
+        assert grpo_trainer.create_model_from_path is not load
+    assert grpo_trainer.create_model_from_path is load
+    with pytest.raises(OSError, match="offline mode"):
+        make_trainer(model="no/such", beta=0.1)
+    assert grpo_trainer.create_model_from_path is load
 
 
 def test_the_stand_in_for_a_reward_function_is_never_meant_to_be_called():

@@ -1,9 +1,11 @@
 import json
+import math
 
 import pytest
 
 from ragen_trl.evaluate import EvaluationResult, EvaluationSettings, compare_results, read_result
 from ragen_trl.evaluate.result import list_versions
+from ragen_trl.evaluate.store import write_json
 from ragen_trl.evaluation import Rate
 
 
@@ -62,6 +64,30 @@ def test_a_damaged_result_is_named(tmp_path, make_result):
     path.write_text(json.dumps(make_result().to_dict())[:-9], encoding="utf-8")
     with pytest.raises(ValueError, match=r"`compare` .*results\.json cannot be read"):
         read_result(tmp_path)
+
+
+def test_a_result_with_a_field_of_another_type_is_named(tmp_path, make_result):
+    content = json.loads(json.dumps(make_result().to_dict()))
+    content["episodes"][0]["seed"] = [1]
+    (tmp_path / "results.json").write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"results\.json cannot be read .*`seed`"):
+        read_result(tmp_path)
+
+
+def test_a_result_of_rewards_that_are_not_finite_can_be_written_and_read(tmp_path, make_record):
+    result = EvaluationResult(
+        settings={"model": {"name": "a"}, "environments": {"lake": {}}},
+        episodes=[make_record(reward=math.inf)],
+        random_success={"lake": None},
+        optimal_success={"lake": None},
+        usage={},
+        timings={},
+    )
+    write_json(tmp_path / "results.json", result.to_dict())
+    again = read_result(tmp_path)
+    assert math.isnan(again.episodes[0].reward)
+    assert again.to_dict()["summary"]["lake"]["reward"] is None
+    assert json.loads((tmp_path / "results.json").read_bytes())["summary"]["lake"]["reward"] is None
 
 
 def test_compare_results_by_environment_and_over_all(make_result):

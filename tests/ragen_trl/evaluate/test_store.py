@@ -1,7 +1,10 @@
 import json
+import math
+from dataclasses import asdict
 
 import pytest
 
+from ragen_trl.evaluate import EpisodeRecord
 from ragen_trl.evaluate.store import EpisodeKey, EpisodeStore, write_json
 
 SETTINGS = {"episodes": 4, "temperature": 0.5, "model": {"name": "a"}}
@@ -34,7 +37,36 @@ def test_a_line_that_was_cut_is_played_again(tmp_path, make_record):
         assert list(again.read().values()) == [first, third]
 
 
-@pytest.mark.parametrize("damage", [b"\0\0\0\n", b'{"seed": 1}\n', b"[1]\n", b"\n"])
+def test_rewards_that_are_not_finite_are_null_and_come_back_as_nan(tmp_path, make_record):
+    store = EpisodeStore(tmp_path, SETTINGS | {"limit": math.inf})
+    store.append(make_record(reward=math.inf))
+    line = (tmp_path / "episodes.jsonl").read_text(encoding="utf-8")
+    assert json.loads(line, parse_constant=refuse)["reward"] is None
+    # The settings of before and now are the same, though one was read and the other was not.
+    again = EpisodeStore(tmp_path, SETTINGS | {"limit": math.inf})
+    (record,) = again.read().values()
+    assert math.isnan(record.reward)
+    again.finish([record])
+    assert (tmp_path / "episodes.jsonl").read_text(encoding="utf-8") == line
+
+
+def refuse(text):
+    raise AssertionError(f"{text} is no JSON.")
+
+
+def damaged(**damage):
+    """A line that is whole but for some fields."""
+    record = EpisodeRecord("lake", 3, 0, False, 0.0, 2, 1, 3, 2, 10)
+    return json.dumps(asdict(record) | damage).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(b"\0\0\0\n", b'{"seed": 1}\n', b"[1]\n", b"\n"),
+        *(damaged(seed=[3]), damaged(reward="x"), damaged(success=None), damaged(turns={})),
+    ],
+)
 def test_a_line_that_cannot_be_read_is_played_again(tmp_path, make_record, damage):
     store = EpisodeStore(tmp_path, SETTINGS)
     first, second = make_record(seed=1), make_record(seed=2)
@@ -103,7 +135,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path, name):
 def test_json_files_are_whole_or_not_there(tmp_path):
     path = tmp_path / "x.json"
     write_json(path, {"a": 1})
-    with pytest.raises(ValueError, match="JSON"):
-        write_json(path, {"a": float("nan")})
+    with pytest.raises(TypeError, match="JSON"):
+        write_json(path, {"a": object()})
     assert json.loads(path.read_text(encoding="utf-8")) == {"a": 1}
     assert [found.name for found in tmp_path.iterdir()] == ["x.json"]

@@ -97,6 +97,24 @@ def test_episodes_of_the_collapsed_part_are_put_aside_with_it(tmp_path):
     assert len(stays) == 7
 
 
+@pytest.mark.parametrize(
+    "line", ["1e999", "NaN", "null", '"x"', "[]", "9" * 5000, "[" * 50_000, '"\udcff"', "5"]
+)
+def test_episodes_whose_step_cannot_be_read_stay_where_they_are(line, tmp_path):
+    path = tmp_path / "trajectories/train-00003.jsonl"
+    text = line if line == "5" else f'{{"step": {line}}}\n'
+    path.parent.mkdir()
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
+    HealthyCheckpoints(tmp_path, last_step=0).put_aside_after(2)
+    assert names(tmp_path / "trajectories") == ["train-00003.jsonl"]
+
+
+def test_folder_called_like_a_file_of_episodes_stays_where_it_is(tmp_path):
+    (tmp_path / "trajectories/train-00004.jsonl").mkdir(parents=True)
+    HealthyCheckpoints(tmp_path, last_step=0).put_aside_after(2)
+    assert names(tmp_path / "trajectories") == ["train-00004.jsonl"]
+
+
 @pytest.mark.parametrize("kind", ["constant", "cosine", "linear", "polynomial"])
 def test_other_base_rates_scale_the_whole_schedule_from_its_present_step(kind):
     def make(rates, num_steps):

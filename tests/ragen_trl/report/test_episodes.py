@@ -1,9 +1,12 @@
 import json
+import math
 
 import pytest
 
+from ragen_trl.records import write_trajectories
 from ragen_trl.report.episodes import board_rows, read_episodes, split_reply, summarize_groups
 from ragen_trl.report.run_folder import read_run
+from tests.episodes import make_trajectory
 from tests.runs import BOARDS, LAKE, write_evaluation, write_rollout, write_run
 
 
@@ -85,7 +88,7 @@ def test_read_episodes_cuts_texts_that_are_very_long(tmp_path):
         {"turns": [{"reply": "r", "observation": None}]},
         {"env_id": 3},
         {"group_id": None},
-        {"total_reward": None},
+        {"total_reward": "0.5"},
     ],
 )
 def test_read_episodes_leaves_out_lines_that_hold_no_episode(damage, tmp_path):
@@ -182,3 +185,26 @@ def test_cells_are_those_of_the_vocabulary_that_was_played(tmp_path):
 def test_board_rows_stop_where_lines_change_their_length():
     assert board_rows("##\n_O\nwall: row 0.") == ["##", "_O"]
     assert board_rows("Arms: A, B.") == ["Arms: A, B."]
+
+
+def test_returns_too_large_for_a_mean_are_left_out_with_a_note(tmp_path):
+    write_rollout(tmp_path, 0, num_groups=2, num_generations=2)
+    path = tmp_path / "trajectories" / "train-00000.jsonl"
+    records = records_of(path)
+    records[0]["total_reward"] = records[1]["total_reward"] = 1e308
+    records[2]["total_reward"], records[3]["total_reward"] = 1.7e308, -1.7e308
+    path.write_text("".join(json.dumps(r) + "\n" for r in records))
+    book = read(tmp_path)
+    assert [(g["mean"], g["std"]) for g in book.groups] == [(None, 0.0), (0.0, None)]
+    assert [e["reward"] for e in book.episodes].count(1e308) == 2
+    note = "The returns of 2 groups are too large, or not finite, for a mean or std, which is left out."
+    assert note in book.notes
+
+
+def test_returns_that_are_not_finite_are_shown_as_unknown(tmp_path):
+    # As a trainer writes a return beyond all floats: as null.
+    rows = [(make_trajectory(reward=value), {"step": 0}) for value in (0.5, math.inf, 1.0)]
+    write_trajectories(tmp_path / "trajectories" / "train-00000.jsonl", rows)
+    book = read(tmp_path)
+    assert [e["reward"] for e in book.episodes] == [0.5, None, 1.0]
+    assert [(g["size"], g["mean"], g["std"]) for g in book.groups] == [(3, None, None)]

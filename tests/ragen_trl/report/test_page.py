@@ -8,7 +8,7 @@ import pytest
 
 from ragen_trl.report import write_report
 from ragen_trl.report.page import to_inert_json
-from tests.runs import write_run
+from tests.runs import COLLAPSE, write_lines, write_run
 
 ATTACK = "</script><script>alert(1)</script></textarea><!--<script>&lt;\u2028\u2029<b>√</b>"
 
@@ -124,6 +124,16 @@ def test_page_of_200_rollouts_with_128_long_episodes_each_stays_below_20_megabyt
     assert sum(file["num_episodes"] for file in run["files"]) == 200 * 128 + 6
     assert min(file["num_shown"] for file in run["files"]) >= 3
     assert [group["file"] for group in run["groups"]] == [k for k in range(200) for _ in range(8)]
+
+
+def test_page_of_a_warning_of_other_types_holds_what_fits(tmp_path):
+    folder = write_run(tmp_path / "run", num_updates=1)
+    damage = {"since": "6", "signal": None, "message": {"text": "low"}}
+    write_lines(folder / "collapse.jsonl", [COLLAPSE | damage])
+    _, data = embedded(report(tmp_path, folder))
+    assert data["runs"][0]["collapse"] == [
+        {"step": 9, "since": None, "signal": None, "message": None, "action": "warn"}
+    ]
 
 
 def test_write_report_without_runs_is_refused(tmp_path):

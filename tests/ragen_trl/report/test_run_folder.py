@@ -155,6 +155,15 @@ def test_read_run_survives_deeply_nested_files(name, tmp_path):
     assert read_run(tmp_path).notes
 
 
+@pytest.mark.parametrize("step", [True, None, "3", 2.5, [3], 2**53, -(10**400)])
+def test_read_run_leaves_out_entries_whose_step_is_none(step, tmp_path):
+    history = [update(1), update(2), update(step)]
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    (tmp_path / "collapse.jsonl").write_text(json.dumps(COLLAPSE | {"step": step}))
+    run = read_run(tmp_path)
+    assert (run.log, run.collapse) == (history[:2], [])
+
+
 class Watched(dict):
     """An entry that counts how often a value is asked for."""
 
