@@ -15,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 
 import ragen_envs
+from ragen_envs.output_files import to_readable
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 # Seeds picked for levels that show what matters: several pushes, holes beside the way.
@@ -44,7 +45,7 @@ def write(env_id: str, arguments: dict[str, object], seed: int, how: str, path: 
 
             env.reset(seed=seed)
             Image.fromarray(env.render()).save(path, optimize=True)
-    print(f"{path}: {path.stat().st_size / 1000:.1f} kB")
+    print(to_readable(f"{path}: {path.stat().st_size / 1000:.1f} kB"))
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import gymnasium as gym
 
 import ragen_envs
-from ragen_envs.output_files import replace_file, to_json
+from ragen_envs.output_files import replace_file, to_json, to_readable
 
 
 def write(episodes: Iterable[dict[str, Any]], path: Path) -> tuple[int, int]:
@@ -76,7 +76,7 @@ def main() -> None:
         parser.error(f"cannot write demonstrations of {args.env!r}: {error}")
     except OSError as error:
         parser.error(f"`--output` must be a file that can be written: {error}")
-    print(f"{args.output}: {num_episodes} episodes, {num_solved} of them solved")
+    print(to_readable(f"{args.output}: {num_episodes} episodes, {num_solved} of them solved"))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from gymnasium.error import ResetNeeded
 from ragen_envs import prompts
 from ragen_envs.agent_checks import (
     check_action_names,
-    check_flag,
     check_limit,
     check_penalty,
     check_reward,
@@ -19,6 +18,7 @@ from ragen_envs.agent_checks import (
     check_state,
     check_task_description,
 )
+from ragen_envs.argument_checks import check_env, check_flag, show
 from ragen_envs.parsing import DEFAULT_SEPARATOR, ParsedReply, check_separator, parse_reply
 from ragen_envs.text_space import SharedText
 
@@ -117,6 +117,7 @@ class AgentTurns(gym.Wrapper[str, str, str, Any], gym.utils.RecordConstructorArg
             think=think,
             format_penalty=format_penalty,
         )
+        check_env(env)
         gym.Wrapper.__init__(self, env)
         _check_not_nested(env)
         check_separator(separator)
@@ -183,6 +184,11 @@ class AgentTurns(gym.Wrapper[str, str, str, Any], gym.utils.RecordConstructorArg
         if not self._is_running:
             raise ResetNeeded(
                 "The episode is over (or never began). Call `reset()` before `step()`."
+            )
+        if not isinstance(action, str):
+            raise TypeError(
+                f"`action` must be a str, the model's whole reply, got {show(action)}. "
+                "Decode it first."
             )
         indices = self._read_action_indices()
         reply = self._parse(action, indices)

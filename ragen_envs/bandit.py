@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from ragen_envs.argument_checks import check_number
+from ragen_envs.argument_checks import check_number, show
 from ragen_envs.rendering import Picture, draw_board
 from ragen_envs.text_env import TextEnv, Transition
 from ragen_envs.text_space import SharedText
@@ -98,7 +98,8 @@ class BanditEnv(TextEnv):
         if _look(low_arm_name) == _look(high_arm_name):
             raise ValueError(
                 "`low_arm_name` and `high_arm_name` must differ by more than case, spaces and the "
-                f"composition of characters, got {low_arm_name!a} and {high_arm_name!a}. Rename one."
+                f"composition of characters, got {show(low_arm_name, write=ascii)} and "
+                f"{show(high_arm_name, write=ascii)}. Rename one."
             )
         low_arm = Arm(low_arm_name, check_number("low_arm_reward", low_arm_reward), 1.0)
         self.high_arm = Arm(
@@ -171,10 +172,11 @@ def _describe(first_name: str, second_name: str) -> str:
 
 def _check_name(argument: str, name: str) -> None:
     if not isinstance(name, str):
-        raise TypeError(f"`{argument}` must be a string, got {name!r}.")
+        raise TypeError(f"`{argument}` must be a string, got {show(name)}.")
     if not visible_form(name) or not name.isprintable() or name != name.strip():
         raise ValueError(
-            f"`{argument}` must be one line of visible text without spaces around it, got {name!a}."
+            f"`{argument}` must be one line of visible text without spaces around it, got "
+            f"{show(name, write=ascii)}."
         )
 
 

@@ -1,15 +1,20 @@
 """Levels that get longer as the player gets better."""
 
-import operator
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from ragen_envs.agent_checks import check_limit
+import numpy as np
+
+from ragen_envs.argument_checks import check_number, check_whole_number, is_whole_number, show
 
 __all__ = ["Curriculum"]
 
 LengthRange = tuple[int, int | None]
+
+# Counts up to here are exact as floats, and more episodes nobody plays.
+MAX_EPISODES = 10**12
+MAX_STAGES = 10_000
 
 
 class Curriculum:
@@ -36,7 +41,7 @@ class Curriculum:
         stage: Index of the present range.
 
     Raises:
-        TypeError: If `window` is no integer.
+        TypeError: If an argument has the wrong type.
         ValueError: If there is no range, a range is empty, or another argument is out of range.
 
     Example:
@@ -55,17 +60,24 @@ class Curriculum:
         lower_below: float = 0.3,
         window: int = 256,
     ) -> None:
+        if not isinstance(ranges, Sequence) or isinstance(ranges, str | bytes):
+            raise TypeError(
+                f"`ranges` must be a list of pairs (shortest, longest), got {show(ranges)}. "
+                "Pass one pair per stage, such as [(1, 4), (4, None)]."
+            )
         self.ranges = tuple(_check_range(length_range) for length_range in ranges)
         if not self.ranges:
             raise ValueError("`ranges` must hold at least one range, got none.")
-        if not 0 <= lower_below < raise_above <= 1:
+        raise_above = check_number("raise_above", raise_above, minimum=0, maximum=1)
+        lower_below = check_number("lower_below", lower_below, minimum=0, maximum=1)
+        if lower_below >= raise_above:
             raise ValueError(
                 "`lower_below` and `raise_above` must be rates with lower_below < raise_above, got "
                 f"{lower_below} and {raise_above}."
             )
         self.raise_above = raise_above
         self.lower_below = lower_below
-        self.window = check_limit("window", window)
+        self.window = check_whole_number("window", window, minimum=1, maximum=MAX_EPISODES)
         self.stage = 0
         self._batches: deque[tuple[float, int]] = deque()  # (successes, episodes) of each update
 
@@ -83,10 +95,17 @@ class Curriculum:
             >>> Curriculum.by_steps(first=3, step=3, last=8).ranges
             ((1, 3), (4, 6), (7, 8))
         """
-        if not 1 <= first <= last or step < 1:
+        first = check_whole_number("first", first, minimum=1)
+        step = check_whole_number("step", step, minimum=1)
+        last = check_whole_number("last", last, minimum=1)
+        if first > last:
             raise ValueError(
-                f"`first`, `step` and `last` must be at least 1 with first <= last, got {first}, "
-                f"{step} and {last}."
+                f"`first` must be at most `last`, got {show(first)} and {show(last)}. Raise `last`."
+            )
+        if (last - first) // step >= MAX_STAGES:
+            raise ValueError(
+                f"`step` must leave at most {MAX_STAGES:,} stages from {show(first)} to {show(last)}, "
+                f"got {step}. Raise `step` or lower `last`."
             )
         ends = [*range(first, last, step), last]
         starts = [1, *(end + 1 for end in ends[:-1])]
@@ -129,13 +148,16 @@ class Curriculum:
             Whether the range has moved.
 
         Raises:
-            TypeError: If `num_episodes` is no integer.
-            ValueError: If `success` is no rate or `num_episodes` below 1.
+            TypeError: If `success` is no number or `num_episodes` no integer.
+            ValueError: If `success` is no rate or `num_episodes` not in [1, 10**12].
         """
-        if not 0 <= success <= 1:
-            raise ValueError(f"`success` must be a rate in [0, 1], got {success!r}.")
-        num_episodes = check_limit("num_episodes", num_episodes)
-        self._batches.append((float(success) * num_episodes, num_episodes))
+        if isinstance(success, bool | np.bool_):
+            success = float(success)
+        success = check_number("success", success, minimum=0, maximum=1)
+        num_episodes = check_whole_number(
+            "num_episodes", num_episodes, minimum=1, maximum=MAX_EPISODES
+        )
+        self._batches.append((success * num_episodes, num_episodes))
         # Whole batches leave the window, and only those that it can do without.
         while self.num_episodes - self._batches[0][1] >= self.window:
             self._batches.popleft()
@@ -164,28 +186,58 @@ class Curriculum:
         """Go on from what `state_dict` returned.
 
         Raises:
-            ValueError: If it comes from a curriculum with other ranges.
+            TypeError: If it is no such mapping.
+            ValueError: If it comes from a curriculum with other ranges, or a value in it cannot be.
         """
-        ranges = tuple((shortest, longest) for shortest, longest in state["ranges"])
+        ranges, stage, batches = _read_state(state)
         if ranges != self.ranges:
             raise ValueError(
-                f"`state` must come from a curriculum with the ranges {self.ranges}, got {ranges}."
+                f"`state` must come from a curriculum with the ranges {show(self.ranges)}, got "
+                f"{show(ranges)}."
             )
-        self.stage = int(state["stage"])
-        self._batches = deque((float(wins), int(count)) for wins, count in state["batches"])
+        if stage >= len(self.ranges):
+            raise ValueError(
+                f"`state['stage']` must be below {len(self.ranges)}, the number of ranges, got "
+                f"{show(stage)}."
+            )
+        self.stage, self._batches = stage, deque(batches)
 
 
-def _check_range(length_range: LengthRange) -> LengthRange:
+def _check_range(length_range: LengthRange, argument: str = "ranges") -> LengthRange:
     try:
         shortest, longest = length_range
-        shortest = operator.index(shortest)
-        longest = None if longest is None else operator.index(longest)
-        is_range = shortest >= 1 and (longest is None or shortest <= longest)
-    except (TypeError, ValueError):  # no pair, or not of integers
-        is_range = False
-    if not is_range:
+    except (TypeError, ValueError):  # no pair
+        shortest, longest = 0, 0
+    is_whole = is_whole_number(shortest) and (longest is None or is_whole_number(longest))
+    if not (is_whole and shortest >= 1 and (longest is None or shortest <= longest)):
         raise ValueError(
-            "`ranges` must hold pairs (shortest, longest) of integers with 1 <= shortest <= longest, "
-            f"or None for no upper limit, got {length_range!r}."
+            f"`{argument}` must hold pairs (shortest, longest) of integers with 1 <= shortest <= "
+            f"longest, or None for no upper limit, got {show(length_range)}."
         )
-    return shortest, longest
+    return int(shortest), None if longest is None else int(longest)
+
+
+def _read_state(
+    state: Mapping[str, Any],
+) -> tuple[tuple[LengthRange, ...], int, list[tuple[float, int]]]:
+    """Take ranges, stage and batches out of what `state_dict` returned."""
+    keys = ("ranges", "stage", "batches")
+    if not isinstance(state, Mapping) or any(key not in state for key in keys):
+        raise TypeError(
+            f"`state` must be a dict with {', '.join(map(repr, keys))}, got {show(state)}. Pass what "
+            "`state_dict` returned."
+        )
+    stage = check_whole_number("state['stage']", state["stage"])
+    try:
+        ranges = [*state["ranges"]]
+        batches = [(wins, count) for wins, count in state["batches"]]
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "`state` must hold lists of pairs in 'ranges' and 'batches', got "
+            f"{show(state['ranges'])} and {show(state['batches'])}."
+        ) from error
+    checked = []
+    for wins, count in batches:
+        count = check_whole_number("state['batches']", count, minimum=1, maximum=MAX_EPISODES)
+        checked.append((check_number("state['batches']", wins, minimum=0, maximum=count), count))
+    return tuple(_check_range(each, "state['ranges']") for each in ranges), stage, checked

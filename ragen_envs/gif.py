@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
+from ragen_envs.argument_checks import check_env, check_number, check_path, check_picture, show
 from ragen_envs.rendering import Picture
 
 SECONDS_PER_FRAME = 0.4
@@ -28,7 +30,7 @@ def render_gif(
         env: Environment made with `render_mode="rgb_array"`.
         actions: What to play, until the episode or the actions end. They are asked for one at a
             time after the reset, so a generator may look at `env` before it yields the next.
-        path: Where to write; an existing file is replaced.
+        path: Where to write, a name that ends in `.gif`; an existing file is replaced.
         seed: Of the reset.
         options: Of the reset.
         seconds_per_frame: How long a frame stays. The last one stays 1.6 seconds longer.
@@ -37,6 +39,7 @@ def render_gif(
         `path`.
 
     Raises:
+        TypeError: If an argument has the wrong type or the environment draws something else.
         ValueError: If the environment does not draw pictures or a number is out of range.
         ImportError: If Pillow is missing.
 
@@ -49,6 +52,11 @@ def render_gif(
         >>> ragen_envs.render_gif(env, plan, file, seed=3).stat().st_size > 1000
         True
     """
+    check_env(env)
+    _check_path(path)
+    check_number("seconds_per_frame", seconds_per_frame, minimum=0.01, maximum=60)
+    if not isinstance(actions, Iterable) or (isinstance(actions, np.ndarray) and not actions.ndim):
+        raise TypeError(f"`actions` must be actions to play, got {show(actions)}. Pass a list.")
     if env.render_mode != "rgb_array":
         raise ValueError(
             f"`env` must be made with `render_mode='rgb_array'`, got {env.render_mode!r}."
@@ -80,7 +88,7 @@ def write_gif(
     Args:
         frames: Pictures of one shape (height, width, 3), uint8. Equal neighbours become one frame
             that stays as long as both.
-        path: Where to write; an existing file is replaced.
+        path: Where to write, a name that ends in `.gif`; an existing file is replaced.
         seconds_per_frame: How long a frame stays; GIF counts in hundredths.
         seconds_at_end: How much longer the last frame stays.
 
@@ -88,17 +96,21 @@ def write_gif(
         `path`.
 
     Raises:
+        TypeError: If an argument has the wrong type.
         ValueError: If there are no frames, their shapes differ or a number is out of range.
         ImportError: If Pillow is missing.
     """
+    _check_path(path)
+    if not isinstance(frames, Sequence):
+        raise TypeError(f"`frames` must be a list of pictures, got {show(frames)}.")
+    for frame in frames:
+        check_picture("frames", frame)
     if len({frame.shape for frame in frames}) != 1:
         raise ValueError(
             f"`frames` must hold pictures of one shape, got {[frame.shape for frame in frames]}."
         )
-    if not 0.01 <= seconds_per_frame <= 60:
-        raise ValueError(f"`seconds_per_frame` must be in [0.01, 60], got {seconds_per_frame}.")
-    if not 0 <= seconds_at_end <= 60:
-        raise ValueError(f"`seconds_at_end` must be in [0, 60], got {seconds_at_end}.")
+    check_number("seconds_per_frame", seconds_per_frame, minimum=0.01, maximum=60)
+    check_number("seconds_at_end", seconds_at_end, minimum=0, maximum=60)
     try:
         from PIL import Image
     except ImportError as error:
@@ -119,6 +131,14 @@ def write_gif(
     return Path(path)
 
 
+def _check_path(path: Any) -> None:
+    check_path("path", path)
+    # Pillow would write another format, or say after the episode that it knows none of this name.
+    if Path(path).suffix.lower() != ".gif":
+        raise ValueError(f"`path` must end in .gif, got {show(path)}. Rename the file.")
+
+
 def _read_frame(env: gym.Env[Any, Any]) -> Picture:
     frame: Any = env.render()
-    return frame  # type: ignore[no-any-return]  # what `rgb_array` promises
+    check_picture("env.render()", frame)
+    return frame  # type: ignore[no-any-return]  # checked above

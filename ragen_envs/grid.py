@@ -12,20 +12,28 @@ from ragen_envs.visible_text import is_visible_symbol
 Cell = tuple[int, int]
 ObservationFormat = Literal["grid", "coordinates", "grid_coordinates"]
 
+# Rows and columns of every board, drawn or written: what takes a moment, not minutes.
+MAX_SIZE = 100
+
 COORDINATE_CHARSET = "0123456789 ,:.\n" + "row" + "column"
 
 
 def check_size(size: Sequence[int], *, minimum: int) -> tuple[int, int]:
-    """Return `size` as (rows, columns), both at least `minimum`.
+    """Return `size` as (rows, columns), both from `minimum` to `MAX_SIZE`.
 
     Raises:
         ValueError: If it is anything else.
     """
-    is_list = isinstance(size, Sequence | np.ndarray) and not isinstance(size, str | bytes)
-    is_pair = is_list and np.shape(size) == (2,)
-    if not (is_pair and all(is_whole_number(n) and n >= minimum for n in size)):
+    is_list = isinstance(size, Sequence) and not isinstance(size, str | bytes)
+    is_list |= isinstance(size, np.ndarray) and size.ndim == 1
+    if not (
+        is_list
+        and len(size) == 2
+        and all(is_whole_number(n) and minimum <= n <= MAX_SIZE for n in size)
+    ):
         raise ValueError(
-            f"`size` must be (rows, columns) with both at least {minimum}, got {show(size)}."
+            f"`size` must be (rows, columns) with both at least {minimum} and at most {MAX_SIZE}, "
+            f"got {show(size)}."
         )
     return int(size[0]), int(size[1])
 
@@ -40,7 +48,8 @@ def check_observation_format(observation_format: str) -> ObservationFormat:
         if isinstance(observation_format, str) and observation_format == known:
             return known  # type: ignore[no-any-return]  # get_args is untyped
     raise ValueError(
-        f"`observation_format` must be one of {get_args(ObservationFormat)}, got {observation_format!r}."
+        f"`observation_format` must be one of {get_args(ObservationFormat)}, got "
+        f"{show(observation_format)}."
     )
 
 
@@ -62,29 +71,32 @@ def resolve_symbols(
         if symbols not in vocabularies:
             raise ValueError(
                 f"`symbols` must be one of {sorted(vocabularies)} or a mapping from cell kind to "
-                f"character, got {symbols!r}."
+                f"character, got {show(symbols)}."
             )
         return dict(vocabularies[symbols])
     if not isinstance(symbols, Mapping):
         raise TypeError(
             f"`symbols` must be the name of a vocabulary or a mapping from cell kind to character, "
-            f"got {symbols!r}."
+            f"got {show(symbols)}."
         )
     kinds = set(next(iter(vocabularies.values())))
     if set(symbols) != kinds:
         raise ValueError(
             f"`symbols` must map each of the cell kinds {sorted(kinds)} to a character, "
-            f"got the keys {list(symbols)}."
+            f"got the keys {show(list(symbols))}."
         )
     for kind, symbol in symbols.items():
         if not (isinstance(symbol, str) and is_visible_symbol(symbol)):
             raise ValueError(
-                f"`symbols` must map to single visible characters, got {symbol!a} for {kind!r}. Use "
+                f"`symbols` must map to single visible characters, got {show(symbol, write=ascii)} "
+                f"for {kind!r}. Use "
                 "one that is no blank and does not join the character before it."
             )
     # The ångström sign and the letter Å are two characters of one look.
     if len({unicodedata.normalize("NFC", symbol) for symbol in symbols.values()}) < len(kinds):
-        raise ValueError(f"`symbols` must give every cell kind its own character, got {symbols!r}.")
+        raise ValueError(
+            f"`symbols` must give every cell kind its own character, got {show(symbols)}."
+        )
     return dict(symbols)
 
 

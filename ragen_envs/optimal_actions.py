@@ -5,6 +5,7 @@ from typing import Any
 import gymnasium as gym
 
 from ragen_envs.agent_checks import check_limit
+from ragen_envs.argument_checks import check_env
 from ragen_envs.frozen_lake import FrozenLakeEnv
 from ragen_envs.solvers import find_agent_turns, solve, solve_turn
 
@@ -26,7 +27,8 @@ class OptimalActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructo
         horizon: On slippery ice without `AgentTurns`: how many actions are planned ahead.
 
     Raises:
-        TypeError: At `reset`, if the environment is of another type.
+        TypeError: If `env` is no environment or `horizon` no integer; at `reset`, if the environment
+            is not of this package.
         ValueError: If `horizon` is below 1.
 
     Example:
@@ -41,6 +43,7 @@ class OptimalActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructo
 
     def __init__(self, env: gym.Env[Any, Any], *, horizon: int = 100) -> None:
         gym.utils.RecordConstructorArgs.__init__(self, horizon=horizon)
+        check_env(env)
         gym.Wrapper.__init__(self, env)
         self.horizon = check_limit("horizon", horizon)
 

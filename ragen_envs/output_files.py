@@ -27,6 +27,11 @@ def to_json(content: Any, *, indent: int | None = None) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
+def to_readable(text: str) -> str:
+    """Return text that can be written anywhere: `?` for bytes of a file's name that are no text."""
+    return text.encode(errors="replace").decode()
+
+
 @contextmanager
 def replace_file(path: str | Path) -> Iterator[TextIO]:
     """Open a text file that takes the place of `path` once all is written, and not before.

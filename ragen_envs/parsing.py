@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ragen_envs.argument_checks import check_flag, show
+
 THINK_OPEN = "<think>"
 THINK_CLOSE = "</think>"
 ANSWER_OPEN = "<answer>"
@@ -53,7 +55,8 @@ def parse_reply(
         to any limit.
 
     Raises:
-        TypeError: If `text` or `separator` is not a `str`, or `action_names` not a sequence of such.
+        TypeError: If `text` or `separator` is not a `str`, `action_names` not a sequence of such or
+            `think` no bool.
         ValueError: If `separator` is empty or holds a tag.
 
     Example:
@@ -61,8 +64,9 @@ def parse_reply(
         ParsedReply(thought='go', actions=('Up',), is_valid=False)
     """
     if not isinstance(text, str):
-        raise TypeError(f"`text` must be a str, got {type(text).__name__}. Decode the reply first.")
+        raise TypeError(f"`text` must be a str, got {show(text)}. Decode the reply first.")
     check_separator(separator)
+    check_flag("think", think)
     if action_names is not None:
         _check_names(action_names)
     thought, answer = _split_blocks(text, think=think)
@@ -114,13 +118,13 @@ def check_separator(separator: str) -> None:
     """
     if not isinstance(separator, str):
         raise TypeError(
-            f"`separator` must be a str, got {type(separator).__name__}. "
+            f"`separator` must be a str, got {show(separator)}. "
             f"The usual one is {DEFAULT_SEPARATOR!r}."
         )
     if not separator or any(tag in separator for tag in TAGS):
         raise ValueError(
             f"`separator` must be a non-empty text without any of the tags {TAGS}, "
-            f"got {separator!r}. The usual one is {DEFAULT_SEPARATOR!r}."
+            f"got {show(separator)}. The usual one is {DEFAULT_SEPARATOR!r}."
         )
 
 
@@ -164,6 +168,6 @@ def _check_names(action_names: Sequence[str]) -> None:
     is_sequence = isinstance(action_names, Sequence) and not isinstance(action_names, str)
     if not (is_sequence and all(isinstance(name, str) for name in action_names)):
         raise TypeError(
-            f"`action_names` must be a sequence of str or None, got {action_names!r}. "
+            f"`action_names` must be a sequence of str or None, got {show(action_names)}. "
             "Pass a tuple of names."
         )

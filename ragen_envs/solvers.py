@@ -7,10 +7,11 @@ from gymnasium.error import ResetNeeded
 
 from ragen_envs.agent_checks import check_limit
 from ragen_envs.agent_turns import AgentTurns
+from ragen_envs.argument_checks import check_env, check_whole_number, show
 from ragen_envs.bandit import BanditEnv
 from ragen_envs.frozen_lake import FrozenLakeEnv
 from ragen_envs.frozen_lake.dynamics import find_path
-from ragen_envs.frozen_lake.planning import TurnPlan, turn_planner
+from ragen_envs.frozen_lake.planning import PlanTooLargeError, TurnPlan, turn_planner
 from ragen_envs.sokoban import SokobanEnv
 from ragen_envs.sokoban.solver import MAX_STATES, shortest_solution
 
@@ -47,9 +48,9 @@ def solve(env: gym.Env[Any, Any], *, max_states: int = MAX_STATES) -> list[int] 
         more.
 
     Raises:
-        ValueError: If the environment is a slippery FrozenLake, where no fixed plan is optimal, or
-            the search reached `max_states`, which tells nothing about the level.
-        TypeError: If the environment is of another type.
+        ValueError: If the environment is a slippery FrozenLake, where no fixed plan is optimal,
+            `max_states` is below 1, or the search reached it, which tells nothing about the level.
+        TypeError: If the environment is of another type, or `max_states` no integer.
         ResetNeeded: Before the first `reset`.
 
     Example:
@@ -62,6 +63,7 @@ def solve(env: gym.Env[Any, Any], *, max_states: int = MAX_STATES) -> list[int] 
         1.0
     """
     bare = unwrap_own(env)
+    check_limit("max_states", max_states)
     if isinstance(bare, BanditEnv):
         return _plan_pull(bare)
     if isinstance(bare, FrozenLakeEnv):
@@ -79,8 +81,8 @@ def optimal_success(env: gym.Env[Any, Any], horizon: int) -> float:
 
     The actions may depend on what happened before, so this bounds every policy that gives at most
     `horizon` actions; `optimal_turn_success` is the exact value where several actions of a turn are
-    chosen at once. FrozenLake: value iteration, exact up to rounding. Sokoban and Bandit: 1.0 or
-    0.0. The environment is not stepped, and its own step limit is not counted.
+    chosen at once. FrozenLake: value iteration, exact up to rounding, until it settles. Sokoban and
+    Bandit: 1.0 or 0.0. The environment is not stepped, and its own step limit is not counted.
 
     Args:
         env: An environment of this package after `reset`; wrappers are looked through.
@@ -90,8 +92,9 @@ def optimal_success(env: gym.Env[Any, Any], horizon: int) -> float:
         Probability in `[0, 1]`; 1.0 if the task is solved already, 0.0 if it is lost.
 
     Raises:
-        ValueError: If `horizon` is negative, or the search of a Sokoban plan reached its bound.
-        TypeError: If the environment is of another type.
+        ValueError: If `horizon` is negative, or too large for this lake (on slippery ice; 2,000
+            actions are not), or the search of a Sokoban plan reached its bound.
+        TypeError: If the environment is of another type, or `horizon` no integer.
         ResetNeeded: Before the first `reset`.
 
     Example:
@@ -101,9 +104,15 @@ def optimal_success(env: gym.Env[Any, Any], horizon: int) -> float:
         >>> ragen_envs.optimal_success(env, horizon=1)
         1.0
     """
-    if horizon < 0:
-        raise ValueError(f"`horizon` must be at least 0, got {horizon!r}.")
-    return _best_success(unwrap_own(env), _Budget(horizon, 1, horizon))
+    horizon = check_whole_number("horizon", horizon)
+    bare = unwrap_own(env)
+    try:
+        return _best_success(bare, _Budget(horizon, 1, horizon))
+    except PlanTooLargeError as error:
+        raise ValueError(
+            f"`horizon` must be small enough to look so far ahead, got {show(horizon)} on a lake of "
+            "this size. Lower it."
+        ) from error
 
 
 def optimal_turn_success(
@@ -133,7 +142,8 @@ def optimal_turn_success(
 
     Raises:
         ValueError: If a limit is below 1, the search of a Sokoban plan reached its bound, or a turn
-            has too many action sequences to compare (on slippery ice, with 8 actions or more).
+            has too many action sequences to compare (on slippery ice, in some 4x4 lakes with 10
+            actions or more, in some 8x8 lakes with 6, and in large lakes earlier).
         TypeError: If the environment is of another type, or a limit is missing and there is no
             `AgentTurns` to take it from.
         ResetNeeded: Before the first `reset`.
@@ -200,6 +210,7 @@ def unwrap_own(
         TypeError: If it is of another type.
         ResetNeeded: Before the first `reset`; the message says what the state is needed for.
     """
+    check_env(env)
     bare = env.unwrapped
     if not isinstance(bare, BanditEnv | FrozenLakeEnv | SokobanEnv):
         raise TypeError(
@@ -207,7 +218,7 @@ def unwrap_own(
             f"{type(bare).__name__}."
         )
     if not bare.has_state:
-        raise ResetNeeded(f"There is no state to {purpose}. Call `reset()` first.")
+        raise ResetNeeded(f"`env` has no state to {purpose} yet. Call `reset()` first.")
     return bare
 
 
@@ -253,8 +264,18 @@ def _best_success(bare: BanditEnv | FrozenLakeEnv | SokobanEnv, budget: _Budget)
 
 
 def _plan_on_ice(env: FrozenLakeEnv, budget: _Budget) -> TurnPlan:
-    planner = turn_planner(env.layout, env.success_rate, budget.actions_per_turn)
-    return planner.plan(env.state, budget.turns, budget.actions)
+    # With a turn for each action, several actions in a turn have no use.
+    longest = 1 if budget.turns >= budget.actions else budget.actions_per_turn
+    planner = turn_planner(env.layout, env.success_rate, longest)
+    try:
+        return planner.plan(env.state, budget.turns, budget.actions)
+    except PlanTooLargeError as error:
+        raise PlanTooLargeError(
+            "`max_actions_per_turn`, `max_turns` and `max_actions_per_episode` must leave few enough "
+            f"action sequences to compare, got {show(budget.actions_per_turn)}, "
+            f"{show(budget.turns)} and {show(budget.actions)} on a lake of {env.size}. Lower "
+            "`max_actions_per_turn`, or else the others."
+        ) from error
 
 
 def _plan_within(

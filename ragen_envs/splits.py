@@ -11,6 +11,15 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
+from ragen_envs.argument_checks import (
+    check_env,
+    check_env_id,
+    check_env_kwargs,
+    check_number,
+    check_options,
+    check_whole_number,
+    show,
+)
 from ragen_envs.bandit import BanditEnv
 from ragen_envs.frozen_lake import FrozenLakeEnv
 from ragen_envs.sokoban import SokobanEnv
@@ -22,6 +31,8 @@ __all__ = ["Split", "Splits", "canonical_form", "is_held_out", "split_seeds"]
 # If each level is on a side with probability p, this many over p misses in a row never happen
 # (e^-100); it takes an environment with a handful of levels.
 MAX_MISSES = 100
+# Listed at once; `train_seeds` gives any number, one at a time.
+MAX_SEEDS = 1_000_000
 
 
 class Split(NamedTuple):
@@ -99,8 +110,8 @@ class Splits:
         is_by_level: Whether the sides have no level in common.
 
     Raises:
-        TypeError: If `kwargs` come with an environment.
-        ValueError: If `validation_share` is not in (0, 1).
+        TypeError: If `kwargs` come with an environment, or an argument has the wrong type.
+        ValueError: If `validation_share` is not in (0, 1), or `env` no id.
 
     Example:
         >>> import itertools, ragen_envs
@@ -116,9 +127,11 @@ class Splits:
         self.validation_share = _check_share(validation_share)
         self._is_own = isinstance(env, str)
         if isinstance(env, str):
-            env = gym.make(env, disable_env_checker=True, **kwargs)
+            kwargs = check_env_kwargs("kwargs", kwargs)
+            env = gym.make(check_env_id("env", env), disable_env_checker=True, **kwargs)
         elif kwargs:
-            raise TypeError(f"`kwargs` must be empty where `env` is no id, got {kwargs!r}.")
+            raise TypeError(f"`kwargs` must be empty where `env` is no id, got {show(kwargs)}.")
+        check_env(env)
         # With its wrappers, which may change the seed or the options of a reset.
         self._env = env
         bare = env.unwrapped
@@ -139,7 +152,9 @@ class Splits:
 
     def is_validation(self, seed: int, *, options: dict[str, Any] | None = None) -> bool:
         """Tell which side a seed is on; `options` are those it will be reset with."""
+        seed = check_whole_number("seed", seed)
         if not self.is_by_level:
+            check_options(options)
             return _hash_to_unit(f"seed {seed}") < self.validation_share
         self._env.reset(seed=seed, options=options)
         return is_held_out(self._env, self.validation_share)
@@ -150,9 +165,12 @@ class Splits:
         """Yield the training seeds from `first_seed` on, in ascending order and without end.
 
         Raises:
-            ValueError: If there are so few levels that none is on this side.
+            TypeError: If an argument has the wrong type.
+            ValueError: If `first_seed` is negative, or there are so few levels that none is on this
+                side.
         """
-        return self._list_side(first_seed, options, wants_validation=False)
+        first_seed = check_whole_number("first_seed", first_seed)
+        return self._list_side(first_seed, check_options(options), wants_validation=False)
 
     def validation_seeds(
         self, num_seeds: int, *, first_seed: int = 0, options: dict[str, Any] | None = None
@@ -160,9 +178,13 @@ class Splits:
         """Return the first `num_seeds` validation seeds from `first_seed` on, in ascending order.
 
         Raises:
-            ValueError: If there are so few levels that none is on this side.
+            TypeError: If an argument has the wrong type.
+            ValueError: If a number is out of range, or there are so few levels that none is on this
+                side.
         """
-        seeds = self._list_side(first_seed, options, wants_validation=True)
+        num_seeds = check_whole_number("num_seeds", num_seeds, maximum=MAX_SEEDS)
+        first_seed = check_whole_number("first_seed", first_seed)
+        seeds = self._list_side(first_seed, check_options(options), wants_validation=True)
         return tuple(itertools.islice(seeds, num_seeds))
 
     def _list_side(
@@ -198,8 +220,8 @@ def split_seeds(
 
     Args:
         env: An id, or an environment, which is then reset at will.
-        num_train: Number of training seeds.
-        num_validation: Number of validation seeds.
+        num_train: Number of training seeds, at most 1,000,000.
+        num_validation: Number of validation seeds, at most 1,000,000.
         first_seed: Where both sides begin to look.
         validation_share: Share of the levels that is kept for validation, in (0, 1).
         kwargs: Further arguments of `gymnasium.make`.
@@ -214,6 +236,8 @@ def split_seeds(
         >>> len(split.train), len(split.validation), set(split.train) & set(split.validation)
         (100, 10, set())
     """
+    num_train = check_whole_number("num_train", num_train, maximum=MAX_SEEDS)
+    num_validation = check_whole_number("num_validation", num_validation, maximum=MAX_SEEDS)
     with Splits(env, validation_share=validation_share, **kwargs) as splits:
         train = itertools.islice(splits.train_seeds(first_seed), num_train)
         return Split(tuple(train), splits.validation_seeds(num_validation, first_seed=first_seed))
@@ -269,6 +293,7 @@ def _hash_to_unit(text: str) -> float:
 
 
 def _check_share(validation_share: float) -> float:
+    validation_share = check_number("validation_share", validation_share)
     if not 0 < validation_share < 1:
-        raise ValueError(f"`validation_share` must be in (0, 1), got {validation_share!r}.")
+        raise ValueError(f"`validation_share` must be in (0, 1), got {validation_share}.")
     return validation_share

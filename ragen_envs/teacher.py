@@ -7,8 +7,14 @@ from typing import Any
 
 import gymnasium as gym
 
-from ragen_envs.agent_checks import check_flag, check_limit
+from ragen_envs.agent_checks import check_limit
 from ragen_envs.agent_turns import AgentTurns
+from ragen_envs.argument_checks import (
+    check_env_id,
+    check_env_kwargs,
+    check_flag,
+    check_whole_number,
+)
 from ragen_envs.baselines.policies import greedy_actions, write_reply
 from ragen_envs.frozen_lake import FrozenLakeEnv
 from ragen_envs.sokoban import SokobanEnv
@@ -65,11 +71,10 @@ def demonstrations(
         <think>A box is 1 up of me, and its target is 1 up of it. I push Up.</think><answer>Up</answer>
     """
     check_limit("num_episodes", num_episodes)
-    if seed < 0:
-        raise ValueError(f"`seed` must be at least 0, got {seed}.")
+    seed = check_whole_number("seed", seed)
     check_flag("thoughts", thoughts)
     episodes = _play_episodes(
-        partial(gym.make, id, **(env_kwargs or {})),
+        partial(gym.make, check_env_id("id", id), **check_env_kwargs("env_kwargs", env_kwargs)),
         agent_turns_kwargs,
         num_episodes,
         seed,

@@ -13,7 +13,7 @@ from ragen_envs.argument_checks import (
     check_options,
     check_seed,
     check_whole_number,
-    is_whole_number,
+    is_index,
     show,
 )
 from ragen_envs.rendering import Picture
@@ -96,8 +96,9 @@ class TextEnv(gym.Env[str, int]):
 
         Raises:
             TypeError: If `seed`, `options` or a value in it has the wrong type.
-            ValueError: If `seed` is negative, or `options` holds a key that this environment does not know or a value that
-                it cannot use, or no start state with the asked properties can be made.
+            ValueError: If `seed` is negative, or `options` holds a key that this environment does not
+                know or a value that it cannot use, or no start state with the asked properties can
+                be made.
         """
         seed = check_seed(seed)
         checked = self._read_options(check_options(options))
@@ -122,8 +123,8 @@ class TextEnv(gym.Env[str, int]):
                 "The episode is over (or never began). Call `reset()` before `step()`."
             )
         # `Discrete.contains` takes as long as a whole step; the usual case does without it.
-        is_index = type(action) is int and 0 <= action < len(self.action_names)
-        if not is_index and not _is_index(action, len(self.action_names)):
+        is_known = type(action) is int and 0 <= action < len(self.action_names)
+        if not is_known and not is_index(action, 0, len(self.action_names)):
             raise InvalidAction(
                 f"`action` must be an integer in [0, {len(self.action_names)}), got {show(action)}. "
                 f"The names by index are {self.action_names}."
@@ -213,10 +214,3 @@ def check_dynamics_seed(seed: Any) -> int:
         ValueError: If it is negative.
     """
     return check_whole_number(f"options[{DYNAMICS_SEED!r}]", seed)
-
-
-def _is_index(action: Any, num_actions: int) -> bool:
-    if isinstance(action, np.ndarray) and action.shape == ():
-        action = action[()]
-    # All integers of numpy, of which `Discrete.contains` leaves out `uint64`; no bools.
-    return is_whole_number(action) and 0 <= action < num_actions

@@ -7,11 +7,19 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.error import InvalidAction
 from gymnasium.utils import seeding
 from gymnasium.utils.env_checker import data_equivalence
 
-from ragen_envs.agent_checks import check_action_names, check_limit, check_task_description
+from ragen_envs.agent_checks import (
+    check_action_names,
+    check_charset,
+    check_describe,
+    check_limit,
+    check_task_description,
+)
 from ragen_envs.agent_turns import MESSAGE_CHARSET
+from ragen_envs.argument_checks import check_env, check_options, check_seed, is_index, show
 from ragen_envs.parsing import DEFAULT_SEPARATOR
 from ragen_envs.text_env import DYNAMICS_SEED, check_dynamics_seed
 from ragen_envs.text_space import SharedText
@@ -101,10 +109,12 @@ class TextSide(gym.Wrapper[str, int, Any, Any], gym.utils.RecordConstructorArgs)
             charset=charset,
             max_length=max_length,
         )
+        check_env(env)
+        _check_not_nested(env)
         gym.Wrapper.__init__(self, env)
         self._label = str(type(env.unwrapped).__name__ if env.spec is None else env.spec.id)
         self._words = find_toy_text(env.unwrapped)
-        self._describe = describe
+        self._describe = check_describe(describe)
         self._is_ansi = describe is None and env.render_mode == "ansi"
         self._before: Any = None
         self.action_names = self._choose_action_names(action_names)
@@ -115,7 +125,7 @@ class TextSide(gym.Wrapper[str, int, Any, Any], gym.utils.RecordConstructorArgs)
         self.observation_space = SharedText(
             min_length=0,
             max_length=check_limit("max_length", max_length),
-            charset=charset or "".join(sorted(MESSAGE_CHARSET)),
+            charset=check_charset(charset) or "".join(sorted(MESSAGE_CHARSET)),
         )
 
     def reset(
@@ -127,10 +137,11 @@ class TextSide(gym.Wrapper[str, int, Any, Any], gym.utils.RecordConstructorArgs)
         environment draws from elsewhere stays as it is.
 
         Raises:
-            TypeError: If `dynamics_seed` is no integer.
-            ValueError: If it is negative.
+            TypeError: If `seed` or `dynamics_seed` is no integer, or `options` no dict.
+            ValueError: If a seed is negative.
         """
-        own = dict(options or {})
+        seed = check_seed(seed)
+        own = check_options(options)
         dynamics_seed = own.pop(DYNAMICS_SEED, None)
         if dynamics_seed is not None:
             dynamics_seed = check_dynamics_seed(dynamics_seed)
@@ -141,8 +152,12 @@ class TextSide(gym.Wrapper[str, int, Any, Any], gym.utils.RecordConstructorArgs)
         return self._write(self._before), {**own_info, **info}
 
     def step(self, action: int) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Step the environment."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        """Step the environment.
+
+        Raises:
+            InvalidAction: If `action` is not in the action space.
+        """
+        observation, reward, terminated, truncated, info = self.env.step(self._check_action(action))
         is_changed = not data_equivalence(self._before, observation, exact=True)
         self._before = observation
         own_info = {
@@ -151,6 +166,17 @@ class TextSide(gym.Wrapper[str, int, Any, Any], gym.utils.RecordConstructorArgs)
         }
         text = self._write(observation)
         return text, float(reward), bool(terminated), bool(truncated), {**own_info, **info}
+
+    def _check_action(self, action: Any) -> int:
+        space = self.env.action_space
+        assert isinstance(space, spaces.Discrete)  # by `_choose_action_names`
+        first, num_actions = int(space.start), int(space.n)
+        if not is_index(action, first, num_actions):
+            raise InvalidAction(
+                f"`action` must be an integer in [{first}, {first + num_actions}), got "
+                f"{show(action)}. The names in order are {self.action_names}."
+            )
+        return int(action)
 
     def _choose_action_names(self, names: Sequence[str] | None) -> tuple[str, ...]:
         space = self.env.action_space
@@ -178,8 +204,8 @@ class TextSide(gym.Wrapper[str, int, Any, Any], gym.utils.RecordConstructorArgs)
         text = self._choose_text(observation)
         if not isinstance(text, str):
             raise TypeError(
-                f"`describe` must return a str, got {text!r} for {self._label}. Put the "
-                "observation into words."
+                f"`describe` must return a str, got {show(text)} for {self._label}. "
+                "Put the observation into words."
             )
         if not self.observation_space.contains(text):
             space = self.observation_space
@@ -187,7 +213,7 @@ class TextSide(gym.Wrapper[str, int, Any, Any], gym.utils.RecordConstructorArgs)
             unknown = "".join(sorted(set(text) - space.character_set))
             raise ValueError(
                 f"The text of an observation of {self._label} must fit its space, got "
-                f"{len(text)} characters, {unknown!r} among them unknown. Pass a larger "
+                f"{len(text)} characters, {show(unknown)} among them unknown. Pass a larger "
                 "`max_length` or a `charset` that holds all characters."
             )
         return text
@@ -198,11 +224,27 @@ class TextSide(gym.Wrapper[str, int, Any, Any], gym.utils.RecordConstructorArgs)
         bare = self.env.unwrapped
         if self._is_ansi:
             picture: Any = self.env.render()
+            if not isinstance(picture, str):
+                raise TypeError(
+                    f"`env.render()` must return a str with `render_mode='ansi'`, got "
+                    f"{show(picture)} for {self._label}. Pass `describe`."
+                )
             notes = "" if self._words is None else self._words.annotate(bare, observation)
             return "\n".join(filter(None, [strip_colours(picture).strip("\n"), notes]))
         if self._words is not None:
             return self._words.describe(bare, observation)
         return str(_to_plain(observation))
+
+
+def _check_not_nested(env: gym.Env[Any, Any]) -> None:
+    """Refuse a text side of a text side: the outer one would describe texts."""
+    inner: Any = env
+    while isinstance(inner, gym.Wrapper):
+        if isinstance(inner, TextSide):
+            raise TypeError(
+                f"`env` must not have a text side already, got {show(env)}. Use it as it is."
+            )
+        inner = inner.env
 
 
 def _to_plain(observation: Any) -> Any:
@@ -253,7 +295,8 @@ def from_gym(
         max_length: Most characters that a text may have.
 
     Raises:
-        TypeError: If the action space is not Discrete or an argument has the wrong type.
+        TypeError: If the action space is not Discrete, `env` has a text side already or an argument
+            has the wrong type.
         ValueError: If action names are missing, ambiguous or not one per action. Later, from
             `reset` and `step`, if a text is not in the declared space.
 

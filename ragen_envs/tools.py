@@ -5,6 +5,7 @@ the public methods to the model as tools, and asks `get_reward` at the end. Noth
 any loop over tool calls can use these classes.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -13,6 +14,7 @@ from gymnasium.error import ResetNeeded
 
 from ragen_envs import prompts
 from ragen_envs.agent_checks import check_limit, check_penalty
+from ragen_envs.argument_checks import check_env_kwargs, check_seed, show
 from ragen_envs.parsing import normalize_name
 from ragen_envs.text_env import DYNAMICS_SEED
 
@@ -43,12 +45,12 @@ class _Tools:
     ) -> None:
         self._max_actions = check_limit("max_actions", max_actions)
         self._idle_penalty = check_penalty(idle_penalty, "idle_penalty")
-        self._luck = np.random.default_rng(luck_seed)
+        self._luck = np.random.default_rng(check_seed(luck_seed, "luck_seed"))
         self.env: gym.Env[str, int] = gym.make(
             self._env_id,
             max_episode_steps=self._max_actions,
             disable_env_checker=True,
-            **env_kwargs,
+            **check_env_kwargs("env_kwargs", env_kwargs),
         )
         self._begin(done=True)
 
@@ -70,6 +72,7 @@ class _Tools:
                 last message, after a blank line if that message is not empty.
             row: Further columns; without effect.
         """
+        has_text = _has_text(prompt)
         if seed is None and prompt is not None:
             gym.logger.warn(
                 "The rollouts of a prompt start in different states because the dataset has no "
@@ -83,7 +86,7 @@ class _Tools:
         task = self.env.get_wrapper_attr("task_description")
         request = self._request.format(max_actions=self._max_actions)
         text = f"{task}\n{request}\nState:\n{state}"
-        return f"\n\n{text}" if _has_text(prompt) else text
+        return f"\n\n{text}" if has_text else text
 
     def get_reward(self) -> float:
         """Return the reward of the episode: the sum of its rewards, or the idle penalty."""
@@ -105,7 +108,7 @@ class _Tools:
         wanted = normalize_name(str(name))
         indices = [i for i, known in enumerate(names) if normalize_name(known) == wanted]
         if not indices:
-            raise ValueError(f"`{argument}` must be one of {', '.join(names)}, got {name!r}.")
+            raise ValueError(f"`{argument}` must be one of {', '.join(names)}, got {show(name)}.")
         state, reward, terminated, truncated, info = self.env.step(indices[0])
         self.num_actions += 1
         self.reward += float(reward)
@@ -225,10 +228,29 @@ def environment_success(environments: list[Any], **kwargs: Any) -> list[float]:
     Args:
         environments: The environments of the rollouts, as TRL passes them.
         kwargs: What TRL passes besides; without effect.
+
+    Raises:
+        TypeError: If one of them does not say whether it is solved.
     """
+    is_list = isinstance(environments, Sequence)
+    if not is_list or not all(hasattr(each, "success") for each in environments):
+        raise TypeError(
+            f"`environments` must be a list of environments with `success`, got "
+            f"{show(environments)}. Pass instances of the classes of this module."
+        )
     return [float(environment.success) for environment in environments]
 
 
 def _has_text(prompt: Any) -> bool:
     """Tell whether the last message of a conversation has content that a text is appended to."""
-    return bool(prompt) and bool(prompt[-1]["content"])
+    if prompt is None:
+        return False
+    is_list = isinstance(prompt, list | tuple)
+    last = prompt[-1] if is_list and prompt else {"content": ""}
+    content = last.get("content", 0) if isinstance(last, Mapping) else 0
+    if not is_list or not isinstance(content, str | list | tuple | None):
+        raise TypeError(
+            f"`prompt` must be a list of messages with `role` and `content`, got {show(prompt)}. "
+            "Leave it out where there is no conversation."
+        )
+    return bool(content)

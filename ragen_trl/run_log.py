@@ -1,12 +1,11 @@
 """What a run writes down while it runs: its log, and what its success rates are read against."""
 
-import json
-import math
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from ragen_envs.output_files import replace_file, to_json
 from ragen_trl.evaluation import EvaluationPanel
 
 LOG_FILE = "log.jsonl"
@@ -19,9 +18,9 @@ class RunLogCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
     """Appends every log entry to `<output_dir>/log.jsonl` as it happens, one JSON object per line.
 
     A run that goes on from a checkpoint, or back to one, appends: what it logs anew comes later in
-    the file and counts. Numbers that are not finite are written as null, which JSON has. The first evaluation also writes `references.json`: by name of the
-    environment `random_play` (`rate`, `low`, `high`, or null where actions are free text) and
-    `optimum` (null where it is not known).
+    the file and counts. Numbers that are not finite are written as null, which JSON has. The first
+    evaluation also writes `references.json`: by name of the environment `random_play` (`rate`,
+    `low`, `high`, or null where actions are free text) and `optimum` (null where it is not known).
 
     Args:
         panel: What is evaluated on.
@@ -40,8 +39,7 @@ class RunLogCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
     ) -> None:
         """Append the newest entry of the log."""
         if state.is_world_process_zero:
-            line = json.dumps(_as_json(state.log_history[-1]), allow_nan=False)
-            _append_line(Path(args.output_dir) / LOG_FILE, line)
+            _append_line(Path(args.output_dir) / LOG_FILE, to_json(state.log_history[-1]))
 
     def on_evaluate(
         self,
@@ -60,17 +58,9 @@ class RunLogCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
                 "random_play": random_play and random_play._asdict(),
                 "optimum": self._panel.optimal_success(name),
             }
-        path = Path(args.output_dir) / REFERENCES_FILE
-        path.write_text(json.dumps(references, indent=2), encoding="utf-8")
+        with replace_file(Path(args.output_dir) / REFERENCES_FILE) as file:
+            file.write(to_json(references, indent=2))
         self._has_references = True
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _as_json(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_as_json(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _append_line(path: Path, line: str) -> None:

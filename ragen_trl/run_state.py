@@ -69,7 +69,8 @@ def read_state(folder: Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: If no `StarPOTrainer` wrote the checkpoint.
-        ValueError: If an older version did, which does not say which start states come next.
+        ValueError: If an older version did, which does not say which start states come next, or
+            the file is damaged.
     """
     path = folder / STATE_FILE
     remedy = f"To begin a new run with its weights, pass {str(folder)!r} as `model`."
@@ -78,7 +79,15 @@ def read_state(folder: Path) -> dict[str, Any]:
             f"`resume_from_checkpoint` must be a checkpoint of `StarPOTrainer`, but {folder} holds "
             f"no {STATE_FILE}. {remedy}"
         )
-    state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        state = json.loads(path.read_bytes())
+    except (RecursionError, ValueError):
+        state = None
+    if not isinstance(state, dict):
+        raise ValueError(
+            f"`resume_from_checkpoint` must be a whole checkpoint, but {STATE_FILE} in {folder} "
+            f"cannot be read. Take an earlier checkpoint. {remedy}"
+        )
     if missing := {"dealer", "iteration", "batches"} - state.keys():
         raise ValueError(
             f"`resume_from_checkpoint` must be a checkpoint of this version, but {STATE_FILE} in "

@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, SupportsIndex
 
 import torch
+from accelerate import PartialState
 from accelerate.logging import get_logger
 from peft import PeftModel
 from torch import Tensor
@@ -182,6 +183,12 @@ def warn_about_template_end(tokenizer: Any, token_id: int) -> None:
     )
 
 
+def log_warning(message: str) -> None:
+    """Log a warning, of several processes on the main one, also before anybody has begun a run."""
+    # accelerate's logger refuses to say anything before there is a state to ask for the main process.
+    (logger if PartialState._shared_state else logger.logger).warning(message)
+
+
 def warn_about_open_think(chat: ChatCodec, *, think: bool, option: str) -> None:
     """Say that replies cannot be valid where the chat template writes their first tag itself.
 
@@ -191,7 +198,7 @@ def warn_about_open_think(chat: ChatCodec, *, think: bool, option: str) -> None:
         option: Name of the option that says so.
     """
     if think and chat.opens_think:
-        logger.warning(
+        log_warning(
             "The chat template opens `<think>` itself, so replies begin behind the tag and count as "
             f"malformed. Pass `chat_template_kwargs` that switch it off, another template, or `{option}=False`."
         )

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 import gymnasium as gym
 
 import ragen_envs  # noqa: F401  # registers the ids
+from ragen_envs.argument_checks import show
 from ragen_envs.baselines.report import format_baselines, measure_baseline
 from ragen_envs.output_files import to_json
 
 NUM_EPISODES = 1000
+MAX_EPISODES = 1_000_000
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -30,8 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--ids", nargs="+", default=known_ids, metavar="ID", help="default: all")
     parser.add_argument("--json", action="store_true", help="one JSON object per id")
     options = parser.parse_args(arguments)
-    if options.episodes < 1:
-        parser.error(f"`--episodes` must be at least 1, got {options.episodes}.")
+    if not 1 <= options.episodes <= MAX_EPISODES:
+        parser.error(
+            f"`--episodes` must be from 1 to {MAX_EPISODES:,}, got {show(options.episodes)}."
+        )
     try:
         baselines = [measure_baseline(i, seeds=range(options.episodes)) for i in options.ids]
     except (gym.error.Error, ImportError, TypeError, ValueError) as error:

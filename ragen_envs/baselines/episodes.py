@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ragen_envs.agent_turns import AgentTurns
+from ragen_envs.argument_checks import check_env, check_seeds, show
 from ragen_envs.baselines.policies import Policy, random_policy
 
 # `default_rng(seed)` alone would repeat the environment's own stream, and the player would "guess"
@@ -37,6 +38,10 @@ def play(env: AgentTurns, policy: Policy, *, seeds: Iterable[int]) -> list[Episo
     Returns:
         One result per seed, in order; the same in every process.
 
+    Raises:
+        TypeError: If an argument has the wrong type, or a reply is no text.
+        ValueError: If a seed is negative.
+
     Example:
         >>> import gymnasium, ragen_envs
         >>> from ragen_envs.baselines import solver_policy
@@ -44,7 +49,10 @@ def play(env: AgentTurns, policy: Policy, *, seeds: Iterable[int]) -> list[Episo
         >>> [result.success for result in play(env, solver_policy, seeds=[0, 1])]
         [True, True]
     """
-    return [_play_episode(env, policy, seed) for seed in seeds]
+    check_env(env)
+    if not callable(policy):
+        raise TypeError(f"`policy` must be a function that writes replies, got {show(policy)}.")
+    return [_play_episode(env, policy, seed) for seed in check_seeds("seeds", seeds)]
 
 
 def play_random(env: AgentTurns, *, seeds: Iterable[int]) -> list[EpisodeResult]:
@@ -64,7 +72,10 @@ def _play_episode(env: AgentTurns, policy: Policy, seed: int) -> EpisodeResult:
     episode_reward = 0.0
     terminated = truncated = False
     while not (terminated or truncated):
-        _, reward, terminated, truncated, info = env.step(policy(env, rng))
+        reply = policy(env, rng)
+        if not isinstance(reply, str):
+            raise TypeError(f"`policy` must write replies of type str, got {show(reply)}.")
+        _, reward, terminated, truncated, info = env.step(reply)
         episode_reward += reward
     success = info.get("success", terminated and info["turn_reward"] > 0)
     return EpisodeResult(bool(success), episode_reward)

@@ -2,19 +2,22 @@
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from gymnasium import spaces
 
 from ragen_envs.agent_turns import AgentTurns
+from ragen_envs.argument_checks import check_flag, check_whole_number, show
 from ragen_envs.bandit import BanditEnv
 from ragen_envs.frozen_lake import FrozenLakeEnv
 from ragen_envs.frozen_lake.dynamics import find_path
-from ragen_envs.parsing import DEFAULT_SEPARATOR, format_reply
+from ragen_envs.parsing import DEFAULT_SEPARATOR, check_separator, format_reply
 from ragen_envs.sokoban import SokobanEnv
 from ragen_envs.sokoban.greedy import push_greedily
 from ragen_envs.solvers import solve_turn
+
+MAX_DRAWN_ACTIONS = 100_000
 
 
 class Policy(Protocol):
@@ -39,13 +42,20 @@ def random_reply(
     """Write a legal reply of independent, uniformly drawn actions; its thought is empty.
 
     Raises:
-        ValueError: If there is nothing to draw from or to draw.
+        TypeError: If an argument has the wrong type.
+        ValueError: If there is nothing to draw from or to draw, or `num_actions` is too large.
     """
-    if not action_names or num_actions < 1:
+    is_list = isinstance(action_names, Sequence) and not isinstance(action_names, str)
+    if not is_list or not all(isinstance(name, str) for name in action_names):
+        raise TypeError(f"`action_names` must be a sequence of str, got {show(action_names)}.")
+    if not action_names:
         raise ValueError(
-            "`action_names` must hold a name and `num_actions` be at least 1, "
-            f"got {action_names!r} and {num_actions}. A reply without an action is not legal."
+            "`action_names` must hold a name, got none. There is nothing to draw from."
         )
+    check_whole_number("num_actions", num_actions, minimum=1, maximum=MAX_DRAWN_ACTIONS)
+    _check_generator(rng)
+    check_separator(separator)
+    check_flag("think", think)
     drawn = rng.integers(len(action_names), size=num_actions)
     return format_reply([action_names[index] for index in drawn], separator=separator, think=think)
 
@@ -56,6 +66,7 @@ def random_policy(env: AgentTurns, rng: np.random.Generator) -> str:
     Raises:
         TypeError: If the actions of `env` are free text.
     """
+    check_agent_turns(env)
     if not isinstance(env.env.action_space, spaces.Discrete):
         raise TypeError(
             "`env` must wrap an environment with a Discrete action space, "
@@ -81,6 +92,8 @@ def greedy_policy(env: AgentTurns, rng: np.random.Generator) -> str:
     Raises:
         TypeError: If the environment is not of this package.
     """
+    check_agent_turns(env)
+    _check_generator(rng)
     actions = greedy_actions(env)
     if not actions:
         actions = [int(rng.integers(len(env.get_wrapper_attr("action_names"))))]
@@ -94,6 +107,8 @@ def solver_policy(env: AgentTurns, rng: np.random.Generator) -> str:
         TypeError: If the environment is not of this package.
         ValueError: If the search reached its bound.
     """
+    check_agent_turns(env)
+    _check_generator(rng)
     actions = solve_turn(env)
     return write_reply(env, actions) if actions else greedy_policy(env, rng)
 
@@ -125,6 +140,27 @@ def write_reply(env: AgentTurns, actions: Sequence[int], thought: str = "") -> s
         think=env.think,
         thought=thought,
     )
+
+
+def check_agent_turns(env: Any) -> None:
+    """Check that something is an environment in the agent's view.
+
+    Raises:
+        TypeError: If it is none.
+    """
+    if not isinstance(env, AgentTurns):
+        raise TypeError(
+            f"`env` must be an environment in AgentTurns, got {show(env)}. Wrap it: "
+            "`AgentTurns(env)`."
+        )
+
+
+def _check_generator(rng: Any) -> None:
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError(
+            f"`rng` must be a generator of numpy, got {show(rng)}. Make one with "
+            "`numpy.random.default_rng`."
+        )
 
 
 def _count_next_actions(env: AgentTurns) -> int:

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from ragen_envs.agent_turns import AgentTurns
+from ragen_envs.argument_checks import check_env_id, check_env_kwargs, check_seeds
 from ragen_envs.baselines.episodes import play
 from ragen_envs.baselines.policies import Policy, greedy_policy, random_policy, solver_policy
 from ragen_envs.frozen_lake import FrozenLakeEnv
@@ -81,8 +82,9 @@ def measure_baseline(
         limits: Arguments of `AgentTurns`.
 
     Raises:
-        TypeError: If the environment is not of this package.
-        ValueError: If there are no seeds, or the search of a plan reached its bound.
+        TypeError: If the environment is not of this package or an argument has the wrong type.
+        ValueError: If there are no seeds, one is negative, or the search of a plan reached its
+            bound.
 
     Example:
         >>> import ragen_envs
@@ -90,9 +92,11 @@ def measure_baseline(
         >>> baseline.solver.rate, baseline.optimum, baseline.solution_lengths
         (1.0, 1.0, (1, 1, 1))
     """
+    seeds = check_seeds("seeds", seeds)
     if not seeds:
         raise ValueError("`seeds` must hold at least one seed, got none.")
-    with closing(gym.make(env_id, **(env_kwargs or {}))) as inner:
+    made = gym.make(check_env_id("env_id", env_id), **check_env_kwargs("env_kwargs", env_kwargs))
+    with closing(made) as inner:
         env = AgentTurns(inner, **limits)
         optima, lengths = [], []
         levels, forms = set(), set()

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from ragen_envs.argument_checks import show
 from ragen_envs.frozen_lake.dynamics import Layout, find_path, initial_state
-from ragen_envs.grid import Cell
+from ragen_envs.grid import MAX_SIZE, Cell
 
 Desc = str | Sequence[str]
 
@@ -21,21 +22,27 @@ def parse_desc(desc: Desc, argument: str = "`desc`") -> Layout:
     Raises:
         TypeError: If it is neither a string nor a sequence of strings.
         ValueError: If the rows are not equally long, a letter is unknown, there is not exactly one
-            start, or no goal can be reached. The message names the row, counted from 0.
+            start, no goal can be reached, or the map is larger than `MAX_SIZE`. The message names
+            the row, counted from 0.
     """
     rows = _split_rows(desc, argument)
+    if len(rows) > MAX_SIZE or len(rows[0]) > MAX_SIZE:
+        raise ValueError(
+            f"{argument} must have at most {MAX_SIZE} rows and columns, got {len(rows)} rows and "
+            f"{len(rows[0])} columns. Cut the map."
+        )
     cells: dict[str, list[Cell]] = {letter: [] for letter in _LETTERS}
     for r, row in enumerate(rows):
         if len(row) != len(rows[0]):
             raise ValueError(
                 f"{argument} must have rows of equal length, got {len(row)} letters in row {r} and "
-                f"{len(rows[0])} in row 0: {row!r}."
+                f"{len(rows[0])} in row 0: {show(row)}."
             )
         for c, letter in enumerate(row):
             if letter not in cells:
                 raise ValueError(
                     f"{argument} must consist of the letters S (start), F (frozen), H (hole) and G "
-                    f"(goal), got {letter!r} in row {r}: {row!r}."
+                    f"(goal), got {letter!r} in row {r}: {show(row)}."
                 )
             cells[letter].append((r, c))
     if len(cells["S"]) != 1:
@@ -64,7 +71,7 @@ def _split_rows(desc: Desc, argument: str) -> list[str]:
     elif isinstance(desc, Sequence) and all(isinstance(row, str) for row in desc):
         rows = list(desc)
     else:
-        raise TypeError(f"{argument} must be a string or a list of strings, got {desc!r}.")
+        raise TypeError(f"{argument} must be a string or a list of strings, got {show(desc)}.")
     if not rows:
-        raise ValueError(f"{argument} must have at least one row, got {desc!r}.")
+        raise ValueError(f"{argument} must have at least one row, got {show(desc)}.")
     return rows

@@ -5,8 +5,7 @@ from typing import Any
 
 from gymnasium import spaces
 
-from ragen_envs.agent_checks import check_flag
-from ragen_envs.argument_checks import check_number
+from ragen_envs.argument_checks import check_flag, check_number
 from ragen_envs.frozen_lake.desc import Desc, parse_desc
 from ragen_envs.frozen_lake.dynamics import (
     ACTION_NAMES,
@@ -117,14 +116,14 @@ class FrozenLakeEnv(TextEnv):
     | `position` | `tuple[int, int]` | row and column of the player, counted from 0 |
 
     ## Arguments
-    `size`: rows and columns, both at least 2; with `desc` those of the map.
+    `size`: rows and columns, both from 2 to 100; with `desc` those of the map.
     `frozen_probability`: probability that a cell other than start and goal is no hole; with `desc`
     without effect.
     `is_slippery`: whether moves can slip; if not, `success_rate` has no effect.
     `success_rate`: probability of the intended direction on slippery ice.
     `desc`: a map to play in every episode: a list of rows, or one string with line breaks, in
-    Gymnasium's letters `S` start, `F` frozen, `H` hole, `G` goal; one start and at least one goal
-    that can be reached. `None`: maps are drawn from the seed.
+    Gymnasium's letters `S` start, `F` frozen, `H` hole, `G` goal; at most 100 rows and columns, one
+    start and at least one goal that can be reached. `None`: maps are drawn from the seed.
     `symbols`: name of a vocabulary, or a mapping from every cell kind to one character.
     `observation_format`: `"grid"`, `"coordinates"` or `"grid_coordinates"`.
     `render_mode`: `"ansi"`, `"rgb_array"` or `None`.

@@ -5,6 +5,8 @@ import numpy as np
 from ragen_envs.frozen_lake.dynamics import Layout, find_path, initial_state
 
 MAX_TRIES = 1000
+# Cells of all tries together: maps of more than 5,000 cells get fewer tries, about a second of work.
+MAX_CELLS = 5_000_000
 # Of the numbers of one map: the first two say where start and goal are.
 NUM_END_NUMBERS = 2
 
@@ -18,21 +20,26 @@ def generate_layout(
     with `frozen_probability`, independently. Maps without a path are thrown away.
 
     Raises:
-        ValueError: If none of `MAX_TRIES` maps has a path.
+        ValueError: If none of `count_tries(size)` maps has a path.
     """
-    for _ in range(MAX_TRIES):
+    for _ in range(count_tries(size)):
         layout = _draw_layout(size, frozen_probability, rng)
         if find_path(layout, initial_state(layout)) is not None:
             return layout
     raise no_path_error(size, frozen_probability)
 
 
+def count_tries(size: tuple[int, int]) -> int:
+    """Return how many maps of this size are drawn at most."""
+    return min(MAX_TRIES, MAX_CELLS // (size[0] * size[1]))
+
+
 def no_path_error(size: tuple[int, int], frozen_probability: float) -> ValueError:
     """Make the error of `generate_layout`."""
     return ValueError(
-        f"`frozen_probability` must leave a path from start to goal, but none of {MAX_TRIES} maps "
-        f"had one, got {frozen_probability} with `size` {size}. Raise `frozen_probability` or "
-        "lower `size`."
+        "`frozen_probability` must leave a path from start to goal, but none of "
+        f"{count_tries(size)} maps had one, got {frozen_probability} with `size` {size}. Raise "
+        "`frozen_probability` or lower `size`."
     )
 
 

@@ -1,5 +1,7 @@
 """What a box can still reach: bounds on the pushes ahead, and positions that are lost."""
 
+from functools import cached_property
+
 from ragen_envs.sokoban.dynamics import Layout, list_cells
 
 # Above this many targets the exact assignment costs more than it saves.
@@ -15,12 +17,14 @@ class PushDistances:
     """
 
     def __init__(self, layout: Layout) -> None:
-        self._by_target = [count_pushes(layout, t) for t in list_cells(layout.targets)]
+        self._layout = layout
+        self._is_exact = layout.targets.bit_count() <= MAX_ASSIGNED_TARGETS
         self._costs: dict[int, list[tuple[int, int]]] = {}
-        for index, distances in enumerate(self._by_target):
-            for cell, distance in distances.items():
-                self._costs.setdefault(cell, []).append((1 << index, distance))
-        self.live_cells = sum(1 << cell for cell in self._costs)
+        if self._is_exact:
+            for index, target in enumerate(list_cells(layout.targets)):
+                for cell, distance in count_pushes(layout, target).items():
+                    self._costs.setdefault(cell, []).append((1 << index, distance))
+        self.live_cells = sum(1 << cell for cell in self._costs or self._nearest)
         self._estimates: dict[int, int | None] = {}
 
     def estimate(self, boxes: int) -> int | None:
@@ -32,15 +36,29 @@ class PushDistances:
         Returns:
             The bound, 0 exactly if all boxes are on targets; `None` if that is out of reach.
         """
+        if not self._is_exact:
+            return self._sum_nearest(boxes)
         if boxes not in self._estimates:
-            exact = len(self._by_target) <= MAX_ASSIGNED_TARGETS
-            self._estimates[boxes] = self._assign(boxes) if exact else self._sum_nearest(boxes)
+            self._estimates[boxes] = self._assign(boxes)
         return self._estimates[boxes]
+
+    def estimate_after(self, before: int, boxes: int, origin: int, destination: int) -> int | None:
+        """Return `estimate(boxes)` after a push between live cells; `before` it was this much.
+
+        With many targets only the distance of the one box has changed, so that a push costs the
+        same however many boxes there are.
+        """
+        if self._is_exact:
+            return self.estimate(boxes)
+        return before - self._nearest[origin] + self._nearest[destination]
 
     def nearest(self, cell: int) -> int | None:
         """Return the pushes that a box on `cell` needs to its nearest target; `None` if lost."""
-        costs = self._costs.get(cell)
-        return None if costs is None else min(distance for _, distance in costs)
+        return self._nearest.get(cell)
+
+    @cached_property
+    def _nearest(self) -> dict[int, int]:
+        return count_pushes(self._layout, *list_cells(self._layout.targets))
 
     def _assign(self, boxes: int) -> int | None:
         totals = {0: 0}  # least pushes of the boxes so far, by the mask of the targets they take
@@ -59,17 +77,17 @@ class PushDistances:
     def _sum_nearest(self, boxes: int) -> int | None:
         if boxes & ~self.live_cells:
             return None
-        return sum(self.nearest(cell) or 0 for cell in list_cells(boxes))
+        return sum(self._nearest[cell] for cell in list_cells(boxes))
 
 
-def count_pushes(layout: Layout, target: int) -> dict[int, int]:
-    """Count, for a box alone in the room, the pushes from each cell to `target`.
+def count_pushes(layout: Layout, *targets: int) -> dict[int, int]:
+    """Count, for a box alone in the room, the pushes from each cell to the nearest of `targets`.
 
-    Cells that are missing cannot reach it, wherever the player stands. Elsewhere the count is a
+    Cells that are missing cannot reach one, wherever the player stands. Elsewhere the count is a
     lower bound: that the player can get around the box is not asked.
     """
-    layer = [target]
-    distances = {target: 0}
+    layer = list(targets)
+    distances = dict.fromkeys(targets, 0)
     while layer:
         next_layer = []
         for cell in layer:
@@ -90,29 +108,20 @@ def has_frozen_box(layout: Layout, live_cells: int, boxes: int, pushed: int) -> 
     """Tell whether a push has made a box immovable that is not on a target.
 
     A box is frozen if neither axis lets it go: there is a wall beside it, or another frozen box, or
-    both neighbours are dead cells. Only the box on `pushed` and the boxes beside it are asked about,
-    and those on which their case rests.
+    both neighbours are dead cells. Only the box on `pushed` and the boxes beside it are asked about.
     """
-    blocked = layout.walls
     suspects = 1 << pushed
     for offset in layout.offsets:
         suspects |= boxes & 1 << pushed + offset
-    return any(
-        _is_frozen(cell, blocked, boxes, live_cells, layout.columns)
-        for cell in list_cells(suspects & ~layout.targets)
-    )
-
-
-def _is_frozen(cell: int, blocked: int, boxes: int, live_cells: int, columns: int) -> bool:
-    # In what follows this box counts as a wall: boxes that hold each other are frozen together.
-    blocked |= 1 << cell
-    for distance in (1, columns):
-        sides = 1 << cell - distance | 1 << cell + distance
-        if sides & blocked or not sides & live_cells:
-            continue
-        if not any(
-            _is_frozen(beside, blocked, boxes, live_cells, columns)
-            for beside in list_cells(sides & boxes)
-        ):
-            return False
-    return True
+    suspects &= ~layout.targets
+    # Frozen are the boxes of the largest set that holds itself: from all of them, those that
+    # something lets go are taken out again and again.
+    frozen, remaining = 0, boxes
+    while remaining != frozen and remaining & suspects:
+        frozen = remaining
+        for distance in (1, layout.columns):
+            blocked = layout.walls | frozen
+            held = blocked << distance | blocked >> distance
+            held |= ~(live_cells << distance | live_cells >> distance)
+            remaining &= held
+    return bool(remaining & suspects)

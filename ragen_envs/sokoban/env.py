@@ -5,6 +5,7 @@ from typing import Any
 
 from gymnasium import spaces
 
+from ragen_envs.argument_checks import show
 from ragen_envs.grid import (
     Board,
     Cell,
@@ -110,7 +111,8 @@ class SokobanEnv(TextEnv):
     | `boxes_on_target` | `int` | number of boxes on targets |
 
     ## Arguments
-    `size`: rows and columns, the outer wall counted; with `levels` those of the largest level.
+    `size`: rows and columns, the outer wall counted, both at most 100; with `levels` those of the
+    largest level.
     `num_boxes`: number of boxes and of targets; with `levels` the largest number.
     `symbols`: name of a vocabulary, or a mapping from every cell kind to one character.
     `observation_format`: `"grid"`, `"coordinates"` or `"grid_coordinates"`.
@@ -119,8 +121,9 @@ class SokobanEnv(TextEnv):
     `levels`: levels to draw from in place of new ones: the path of a level file, or the text of
     levels, or a list of these. The format is the common one: `#` wall, `@` player, `$` box, `.`
     target, `*` box on target, `+` player on target, and space, `-` or `_` for floor; `;` begins a
-    comment. The form of all levels is checked at once; whether a level can be solved is found out
-    when it is drawn. If that takes too long, the level is played only if no range is asked.
+    comment. A level has at most 100 rows and columns. The form of all levels is checked at once;
+    whether a level can be solved is found out when it is drawn. If that takes too long, the level
+    is played only if no range is asked.
     `render_mode`: `"ansi"`, `"rgb_array"` or `None`.
 
     ## Versions
@@ -199,7 +202,7 @@ class SokobanEnv(TextEnv):
     def _read_level(self, text: str) -> Level:
         argument = f"`options[{LEVEL!r}]`"
         if not isinstance(text, str):
-            raise TypeError(f"{argument} must be the text of a level, got {text!r}.")
+            raise TypeError(f"{argument} must be the text of a level, got {show(text)}.")
         written = parse_levels(text, argument)
         if len(written) != 1:
             raise ValueError(f"{argument} must hold one level, found {len(written)}.")

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ragen_envs.argument_checks import check_whole_number, show
 from ragen_envs.grid import check_size
 from ragen_envs.sokoban.dynamics import Layout, State, list_cells
 
@@ -61,21 +62,22 @@ def check_request(
     """
     rows, columns = check_size(size, minimum=3)
     num_cells = (rows - 2) * (columns - 2)
-    _check_count("num_boxes", num_boxes)
+    check_whole_number("num_boxes", num_boxes, minimum=1)
     check_length_range(min_solution_length, max_solution_length)
     # A push needs the player, the box and the cell ahead of it in one line.
     if num_cells < num_boxes + 2 or max(rows, columns) < 5:
         raise ValueError(
-            f"`size` must be large enough to hold {num_boxes} boxes, the player and one free cell "
-            f"inside the outer wall, three of them in one line, got size={(rows, columns)} with "
-            f"num_boxes={num_boxes}. Use a larger `size` or a smaller `num_boxes`."
+            f"`size` must be large enough to hold {show(num_boxes)} boxes, the player and one free "
+            f"cell inside the outer wall, three of them in one line, got size={(rows, columns)} with "
+            f"num_boxes={show(num_boxes)}. Use a larger `size` or a smaller `num_boxes`."
         )
     # A shortest solution visits no unsolved state twice.
     num_unsolved = (math.comb(num_cells, num_boxes) - 1) * (num_cells - num_boxes)
     if min_solution_length > num_unsolved:
         raise ValueError(
-            f"`min_solution_length` must be at most {num_unsolved}, the number of unsolved states at "
-            f"size={(rows, columns)} with num_boxes={num_boxes}, got {min_solution_length}. "
+            f"`min_solution_length` must be at most {show(num_unsolved)}, the number of unsolved "
+            f"states at size={(rows, columns)} with num_boxes={num_boxes}, got "
+            f"{show(min_solution_length)}. "
             "Lower it or use a larger `size`."
         )
     return rows, columns
@@ -88,14 +90,14 @@ def check_length_range(min_solution_length: int, max_solution_length: int | None
         TypeError: If a number is no integer.
         ValueError: If a number is below 1 or the range is empty.
     """
-    _check_count("min_solution_length", min_solution_length)
+    check_whole_number("min_solution_length", min_solution_length, minimum=1)
     if max_solution_length is None:
         return
-    _check_count("max_solution_length", max_solution_length)
+    check_whole_number("max_solution_length", max_solution_length, minimum=1)
     if max_solution_length < min_solution_length:
         raise ValueError(
             f"`max_solution_length` must be None or at least `min_solution_length`, got "
-            f"{max_solution_length} with min_solution_length={min_solution_length}."
+            f"{show(max_solution_length)} with min_solution_length={show(min_solution_length)}."
         )
 
 
@@ -157,16 +159,10 @@ def generate_level(
     raise ValueError(
         f"`min_solution_length` and `max_solution_length` must be lengths that occur, found no level "
         f"for size={(rows, columns)}, num_boxes={num_boxes}, "
-        f"min_solution_length={min_solution_length}, max_solution_length={max_solution_length}. "
+        f"min_solution_length={show(min_solution_length)}, "
+        f"max_solution_length={show(max_solution_length)}. "
         "Widen the range, or change `size` or `num_boxes`."
     )
-
-
-def _check_count(argument: str, count: int) -> None:
-    if not isinstance(count, int | np.integer):
-        raise TypeError(f"`{argument}` must be an integer, got {count!r}.")
-    if count < 1:
-        raise ValueError(f"`{argument}` must be at least 1, got {count!r}.")
 
 
 def _carve_room(rng: np.random.Generator, rows: int, columns: int, num_floor: int) -> int:

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ragen_envs.argument_checks import is_file_name, show
+from ragen_envs.grid import MAX_SIZE
 from ragen_envs.sokoban.dynamics import Layout, State
 
 Source = str | os.PathLike[str]
@@ -26,6 +28,8 @@ _BLOCK = re.compile(
     r"^[@+$*. ]*#.*(?:\n(?! *;)(?:[@+$*. ]*#.*|.*# *|[ ]*[@+$*.][@+$*. ]*)$)*", re.MULTILINE
 )
 _MAX_CACHED_FILES = 8
+# Read in about two seconds; 100,000 levels of ten by ten are 11 million.
+MAX_CHARACTERS = 16_000_000
 
 
 class WrittenLevel(NamedTuple):
@@ -66,7 +70,7 @@ def read_levels(levels: Source | Sequence[Source]) -> tuple[WrittenLevel, ...]:
     sources = [levels] if isinstance(levels, str | os.PathLike) else levels
     is_list = isinstance(sources, Sequence)
     if not is_list or not all(isinstance(source, str | os.PathLike) for source in sources):
-        raise TypeError(f"`levels` must be a path, a text or a list of these, got {levels!r}.")
+        raise TypeError(f"`levels` must be a path, a text or a list of these, got {show(levels)}.")
     if not sources:
         raise ValueError("`levels` must be at least one path or text, got an empty list.")
     if len(sources) == 1:
@@ -80,9 +84,15 @@ def parse_levels(text: str, source: str) -> tuple[WrittenLevel, ...]:
 
     Raises:
         ValueError: If there is no level, or one has a foreign character, not exactly one player,
-            not as many boxes as targets, no box off target, or a gap in its outer wall. The message
-            names source, line and reason.
+            not as many boxes as targets, no box off target, a gap in its outer wall, or more than
+            `MAX_SIZE` rows or columns; the message names source, line and reason. If the text is
+            longer than `MAX_CHARACTERS`.
     """
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(
+            f"{source} must hold at most {MAX_CHARACTERS:,} characters, got more. Split it into "
+            "several sources."
+        )
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").expandtabs()
     text = text.replace("-", " ").replace("_", " ")
     levels = []
@@ -122,14 +132,20 @@ def _read_source(source: Source, argument: str) -> tuple[WrittenLevel, ...]:
     if isinstance(source, str) and ("\n" in source or "\r" in source):
         return parse_levels(source, argument)
     path = Path(source)
+    if not is_file_name(str(path)):
+        raise _no_file_error(source, argument, "no file has such a name")
     try:
         status = path.stat()
         return _read_file(path, status.st_mtime_ns, status.st_size, argument)
     except OSError as error:
-        raise ValueError(
-            f"{argument} must be the path of a level file or a text with line breaks, got "
-            f"{os.fspath(source)!r} ({error.strerror}). The rows of a level belong in one string."
-        ) from error
+        raise _no_file_error(source, argument, str(error.strerror)) from error
+
+
+def _no_file_error(source: Source, argument: str, reason: str) -> ValueError:
+    return ValueError(
+        f"{argument} must be the path of a level file or a text with line breaks, got "
+        f"{show(os.fspath(source))} ({reason}). The rows of a level belong in one string."
+    )
 
 
 @functools.lru_cache(maxsize=_MAX_CACHED_FILES)  # the copies of a vector environment share a file
@@ -137,7 +153,8 @@ def _read_file(
     path: Path, mtime_ns: int, num_bytes: int, argument: str
 ) -> tuple[WrittenLevel, ...]:
     # Old collections are in all kinds of encodings; it matters to the names of their authors only.
-    text = path.read_bytes().decode(errors="replace")
+    with path.open("rb") as file:  # a device has no end
+        text = file.read(MAX_CHARACTERS + 1).decode(errors="replace")
     return parse_levels(text, f"{argument}: {path}")
 
 
@@ -151,6 +168,11 @@ def _read_block(block: str, source: str, line: int) -> WrittenLevel:
     if indent:  # in large collections the first row mostly settles it
         indent = min(len(row) - len(row.lstrip()) for row in rows)
     columns = max(map(len, rows)) - indent
+    if len(rows) > MAX_SIZE or columns > MAX_SIZE:
+        raise ValueError(
+            f"{place}: a level must have at most {MAX_SIZE} rows and columns, found {len(rows)} rows "
+            f"and {columns} columns. Remove or cut it."
+        )
     cells = "".join([row[indent:].ljust(columns) for row in rows])
     level = WrittenLevel(cells, columns, place)
     num_players = cells.count("@") + cells.count("+")

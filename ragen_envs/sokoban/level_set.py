@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ragen_envs.argument_checks import show
 from ragen_envs.sokoban.layout import Level
 from ragen_envs.sokoban.level_file import Source, WrittenLevel, build_level, read_levels
 from ragen_envs.sokoban.solver import shortest_solution
@@ -65,8 +66,8 @@ class LevelSet:
         raise ValueError(
             f"`levels` must hold optimal lengths in the range, found none in "
             f"{min(len(self), MAX_LEVELS_PER_DRAW)} of {len(self)} levels for "
-            f"min_solution_length={min_solution_length} and "
-            f"max_solution_length={max_solution_length}. Widen the range; a level whose length is "
+            f"`min_solution_length` {show(min_solution_length)} and `max_solution_length` "
+            f"{show(max_solution_length)}. Widen the range; a level whose length is "
             f"not known after {MAX_STATES_PER_CHECK} states of search counts as out of it."
         )
 

@@ -5,10 +5,32 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ragen_envs.argument_checks import show
 from ragen_envs.sokoban.deadlocks import PushDistances, has_frozen_box
 from ragen_envs.sokoban.dynamics import Layout, State, is_solved, list_cells
 
 MAX_STATES = 200_000
+# In some levels hardly a push leads to a new state, or the ways are thousands of cells long. What may
+# be spent for each state that may be looked at, in steps of a walk: many times what a level of ten by
+# ten takes. A push is looked at in the time of ten steps.
+_STEPS_PER_STATE = 250
+_STEPS_PER_PUSH = 10
+
+
+class _Work:
+    """What a search may still spend."""
+
+    def __init__(self, layout: Layout, max_states: int) -> None:
+        # A step is a handful of operations with masks, whose time grows with their length.
+        self._cost = 1000 + layout.rows * layout.columns
+        self._left = 1000 * _STEPS_PER_STATE * max_states
+
+    def spend(self, num_steps: int) -> None:
+        self._left -= self._cost * num_steps
+
+    @property
+    def is_used_up(self) -> bool:
+        return self._left < 0
 
 
 class Push(NamedTuple):
@@ -41,7 +63,8 @@ def shortest_solution(
     Args:
         layout: Walls and targets.
         state: Where to start.
-        max_states: Largest number of states to look at.
+        max_states: Largest number of states to look at. Where a state takes far longer than in a
+            room of ten by ten, it counts for more.
         max_moves: Longest plan to look for; `None` for no limit.
 
     Returns:
@@ -55,24 +78,25 @@ def shortest_solution(
     estimate = distances.estimate(state.boxes)
     if estimate is None or (max_moves is not None and estimate > max_moves):
         return None
+    work = _Work(layout, max_states)
     num_moves = {state: 0}
     came_from: dict[State, tuple[State, int]] = {}  # the state before a push, and its action
     # Among equal sums the state nearer to its goal comes first, then the smaller numbers: the plan
     # is the same on every run.
     frontier = [(estimate, estimate, 0, state)]
     while frontier:
-        _, _, moves, current = heapq.heappop(frontier)
+        _, before, moves, current = heapq.heappop(frontier)
         if is_solved(layout, current):
             return _read_plan(layout, state, came_from, current)
         if moves > num_moves[current]:
             continue
-        for push in list_pushes(layout, current, distances.live_cells):
+        for push in list_pushes(layout, current, distances.live_cells, work):
             boxes = current.boxes ^ (1 << push.origin | 1 << push.destination)
             following = State(push.origin, boxes)
             total = moves + push.num_moves
             if num_moves.get(following, total + 1) <= total:
                 continue
-            estimate = distances.estimate(boxes)
+            estimate = distances.estimate_after(before, boxes, push.origin, push.destination)
             if estimate is None or (max_moves is not None and total + estimate > max_moves):
                 continue
             if following not in num_moves and has_frozen_box(
@@ -82,16 +106,21 @@ def shortest_solution(
             num_moves[following] = total
             came_from[following] = (current, push.action)
             heapq.heappush(frontier, (total + estimate, estimate, total, following))
-        if len(num_moves) > max_states:
+        if len(num_moves) > max_states or work.is_used_up:
             raise ValueError(
-                f"`max_states` must be large enough to finish the search, got {max_states}. The "
+                f"`max_states` must be large enough to finish the search, got {show(max_states)}. The "
                 "level may be solvable or not. Raise it or ask about a smaller level."
             )
     return None
 
 
-def list_pushes(layout: Layout, state: State, landings: int) -> Iterator[Push]:
-    """Yield the pushes of boxes onto cells of the mask `landings`, the nearest first."""
+def list_pushes(
+    layout: Layout, state: State, landings: int, work: _Work | None = None
+) -> Iterator[Push]:
+    """Yield the pushes of boxes onto cells of the mask `landings`, the nearest first.
+
+    When all are found, what that took is taken off `work`.
+    """
     columns = layout.columns
     free = ~(layout.walls | state.boxes)
     landings &= free
@@ -111,23 +140,29 @@ def list_pushes(layout: Layout, state: State, landings: int) -> Iterator[Push]:
         layer = (layer << columns | layer >> columns | layer << 1 | layer >> 1) & free & ~reached
         reached |= layer
         num_walked += 1
+    if work is not None:
+        work.spend(num_walked + _STEPS_PER_PUSH * sum(side.bit_count() for side in sides))
 
 
 def find_walk(layout: Layout, state: State, destination: int) -> list[int] | None:
     """Return the actions of a shortest walk that pushes nothing; `None` if there is none."""
     blocked = layout.walls | state.boxes
-    walks: dict[int, list[int]] = {state.player: []}
+    arrivals = {state.player: -1}  # the action that led to each cell
     queue = deque([state.player])
-    while queue:
+    while queue and destination not in arrivals:
         cell = queue.popleft()
-        if cell == destination:
-            return walks[cell]
         for action, offset in enumerate(layout.offsets):
             ahead = cell + offset
-            if ahead not in walks and not blocked >> ahead & 1:
-                walks[ahead] = [*walks[cell], action]
+            if ahead not in arrivals and not blocked >> ahead & 1:
+                arrivals[ahead] = action
                 queue.append(ahead)
-    return None
+    if destination not in arrivals:
+        return None
+    walk = []
+    while destination != state.player:
+        walk.append(arrivals[destination])
+        destination -= layout.offsets[walk[-1]]
+    return walk[::-1]
 
 
 def _read_plan(

@@ -37,7 +37,7 @@ def generate_lake_maps(
     boards = np.empty((len(indices), blank.size), np.uint8)
     starts = np.empty(len(indices), np.intp)
     missing = np.arange(len(indices))
-    for _ in range(single.MAX_TRIES):
+    for _ in range(single.count_tries(size)):
         numbers = streams.draw(indices[missing], single.NUM_END_NUMBERS + size[0] * size[1])
         drawn = blank.repeat(len(missing), axis=0)
         drawn_starts, goals = _draw_maps(drawn, size, frozen_probability, numbers)

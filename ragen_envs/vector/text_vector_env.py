@@ -19,6 +19,7 @@ from ragen_envs.vector.streams import Indices, RandomStreams
 Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
+MAX_ENVS = 1_000_000
 RESET_MASK = "reset_mask"
 # Of the environments that something is wrong with, so many are named in a message.
 _MAX_NAMED = 10
@@ -47,7 +48,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
     given.
 
     Args:
-        num_envs: Number of environments.
+        num_envs: Number of environments, at most 1,000,000.
         max_episode_steps: Actions after which an episode is truncated; `None` for the limit of the
             ids, -1 for no limit.
         autoreset_mode: An `AutoresetMode` or its value.
@@ -69,7 +70,9 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
     ) -> None:
         # For the use of this one alone: it reads options, and lends its methods to each in turn.
         self._single = single = self.single_class(**arguments)
-        num_envs = self.num_envs = check_whole_number("num_envs", num_envs, minimum=1)
+        num_envs = self.num_envs = check_whole_number(
+            "num_envs", num_envs, minimum=1, maximum=MAX_ENVS
+        )
         self._max_episode_steps = _check_limit(max_episode_steps)
         self.autoreset_mode = _check_mode(autoreset_mode)
         self.metadata = {**single.metadata, "autoreset_mode": self.autoreset_mode}
@@ -194,6 +197,8 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
             ValueError: If the method would move the environments, which are not single ones here.
             AttributeError: If they have none of this name.
         """
+        if not isinstance(name, str):
+            raise TypeError(f"`name` must be a str, got {show(name)}.")
         if name in _MOVING_METHODS:
             raise ValueError(
                 f"`name` must be a method that looks at an environment, got {name!r}. Use "
@@ -202,7 +207,12 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
         self._check_has_state("call()` or `get_attr()")
         found = []
         for index in range(self.num_envs):
-            value = getattr(self._look_at(index), name)
+            single = self._look_at(index)
+            if not hasattr(single, name):
+                raise AttributeError(
+                    f"`name` must be an attribute of {type(single).__name__}, got {show(name)}."
+                )
+            value = getattr(single, name)
             found.append(value(*args, **kwargs) if callable(value) else value)
         return tuple(found)
 
@@ -213,8 +223,9 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
             ValueError: Always, with the way to go.
         """
         raise ValueError(
-            f"`name` must not be set in environments that are already made, got {name!r}. Pass it to "
-            "`make_vec`, or make single environments with `vectorization_mode='sync'`."
+            f"`name` must not be set in environments that are already made, got {show(name)} with "
+            f"`values` {show(values)}. Pass it to `make_vec`, or make single environments with "
+            "`vectorization_mode='sync'`."
         )
 
     @property  # type: ignore[misc]  # without the setter
@@ -301,11 +312,11 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
 
     def _check_mask(self, mask: Any) -> Flags:
         if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
-            raise TypeError(f"`options['reset_mask']` must be an array of bools, got {mask!r}.")
+            raise TypeError(f"`options['reset_mask']` must be an array of bools, got {show(mask)}.")
         if mask.shape != (self.num_envs,) or not mask.any():
             raise ValueError(
                 f"`options['reset_mask']` must have the shape ({self.num_envs},) and hold a True, "
-                f"got {mask!r}."
+                f"got {show(mask)}."
             )
         if not self._has_state and not mask.all():
             raise ResetNeeded("Reset all environments before you reset some of them.")
@@ -332,7 +343,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
         num_actions = len(self._single.action_names)
         chosen = given[moving]
         if given.dtype.kind not in "iu":
-            raise InvalidAction(f"`actions` must be integers, got {given!r}.")
+            raise InvalidAction(f"`actions` must be integers, got {show(given)}.")
         is_wrong = (chosen < 0) | (chosen >= num_actions)
         if is_wrong.any():
             which = _spread(is_wrong, moving, self.num_envs)
@@ -407,5 +418,5 @@ def _check_mode(autoreset_mode: str | AutoresetMode) -> AutoresetMode:
     except ValueError as error:
         raise ValueError(
             f"`autoreset_mode` must be one of {[mode.value for mode in AutoresetMode]}, got "
-            f"{autoreset_mode!r}."
+            f"{show(autoreset_mode)}."
         ) from error

@@ -19,6 +19,7 @@ from typing import Any
 import gymnasium as gym
 from accelerate import PartialState
 
+from ragen_envs.output_files import to_readable
 from ragen_trl.environments import EnvSpec
 from ragen_trl.evaluate.endpoint_arguments import add_endpoint_arguments, make_endpoint_player
 from ragen_trl.evaluate.evaluating import evaluate
@@ -44,11 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ConnectionError as error:
         parser.exit(1, f"{error}\n")
     except OSError as error:
-        if options.output is None:
-            raise
-        parser.error(f"`--output` must be a folder that can be written: {error}")
+        of_output = "`--output` must be a folder that can be written: "
+        parser.error(f"{of_output if options.output is not None else ''}{error}")
     if PartialState().is_main_process:
-        sys.stdout.write("\n\n".join(tables) + "\n")
+        sys.stdout.write(to_readable("\n\n".join(tables)) + "\n")
 
 
 def make_parser() -> argparse.ArgumentParser:

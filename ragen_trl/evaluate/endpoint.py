@@ -13,10 +13,16 @@ from ragen_trl.environments import EnvPool, reset_options
 from ragen_trl.evaluate.chat_endpoint import ChatEndpoint, ChatReply, Failure
 from ragen_trl.evaluate.records import EpisodeJob, EpisodeRecord
 from ragen_trl.evaluate.settings import EvaluationSettings
+from ragen_trl.trainer_checks import log_warning
 
 CONCURRENCY = 8
 MAX_RETRIES = 6
 TIMEOUT = 120.0
+_OPEN_THINK = (
+    "A reply closes a think block that it has not opened, and so counts as malformed: the server's "
+    "chat template opens `<think>` itself. Let the server split the reasoning off "
+    "(`--reasoning-parser` of vLLM), pass `chat_template_kwargs` that switch it off, or `think=False`."
+)
 
 
 class EndpointPlayer:
@@ -30,7 +36,8 @@ class EndpointPlayer:
 
     A reply is taken as it came: an empty one, a refusal, or one that was cut by the token limit is
     the model's own doing and counts like any malformed reply. Where the environment expects a think
-    block and the server has split the reasoning off, it is put back in front of the reply.
+    block and the server has split the reasoning off, it is put back in front of the reply. Where a
+    reply closes such a block and does not open it, a warning says once what to change at the server.
 
     Args:
         model: Name of the model at the server. The player's name adds the server's.
@@ -82,6 +89,8 @@ class EndpointPlayer:
             chat_template_kwargs=settings.chat_template_kwargs,
         )
         self.name = f"{model} at {self._endpoint.server}"
+        # Taken once, by whichever thread comes first.
+        self._warning = threading.Lock()
 
     def play(self, jobs: Sequence[EpisodeJob], on_episode: Callable[[EpisodeRecord], None]) -> None:
         """Play every job once and report each as soon as it has ended, in the order of the ends.
@@ -173,8 +182,8 @@ class EndpointPlayer:
                     return None
                 if isinstance(reply, Failure):
                     episode.fail(str(reply))
-                else:
-                    episode.take_turn(reply)
+                elif episode.take_turn(reply) and self._warning.acquire(blocking=False):
+                    log_warning(_OPEN_THINK)
         except Exception as error:
             return error
         return episode.to_record()
@@ -202,7 +211,8 @@ class _Episode:
             observation, _ = self.env.reset(seed=self.job.seed, options=options)
             self.messages.append({"role": "user", "content": observation})
 
-    def take_turn(self, reply: ChatReply) -> None:
+    def take_turn(self, reply: ChatReply) -> bool:
+        """Play a turn, and tell whether the reply closes a think block that it has not opened."""
         text = reply.text
         if self.env.think and reply.thought and THINK_OPEN not in text:
             text = f"{THINK_OPEN}{reply.thought}{THINK_CLOSE}{text}"
@@ -218,6 +228,7 @@ class _Episode:
             # As in a rollout: who does not report success has it where the end is rewarded.
             self.success = bool(info.get("success", terminated and info["turn_reward"] > 0))
             self.is_live = not (terminated or truncated)
+        return self.env.think and THINK_CLOSE in text and THINK_OPEN not in text
 
     def fail(self, error: str) -> None:
         self.error, self.is_live = error, False

@@ -76,20 +76,20 @@ def read_result(path: str | Path) -> EvaluationResult | None:
     """Read a result from its file or folder; `None` where there is none, or something else.
 
     Raises:
-        ValueError: If the file is damaged.
+        ValueError: If the file is damaged or cannot be read.
     """
     path = Path(path)
-    path = path / RESULTS_FILE if path.is_dir() else path
-    if path.suffix != ".json" or not path.is_file():
-        return None
     try:
+        path = path / RESULTS_FILE if path.is_dir() else path
+        if path.suffix != ".json" or not path.is_file():
+            return None
         content = json.loads(path.read_bytes())
         if not isinstance(content, dict):
             return None
         if not {"settings", "episodes", "random_success"} <= content.keys():
             return None
         return _from_dict(content)
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(
             f"`compare` must be a result or a model, but {path} cannot be read "
             f"({type(error).__name__}: {error})."

@@ -9,9 +9,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ragen_envs.output_files import to_readable
 from ragen_trl.curves import Reference, plot_curves
 from ragen_trl.report.page import write_report
-from ragen_trl.report.run_folder import RunFolder, to_readable
+from ragen_trl.report.run_folder import RunFolder
 from ragen_trl.report.series import trained_names
 
 FILE_NAME = "report.html"

@@ -96,8 +96,8 @@ def summarize_groups(records: Sequence[Mapping[str, Any]], file: int) -> list[di
 
     Returns:
         Entries with `file`, `group`, `env`, `seed`, `size`, `num_kept`, `num_solved`, `mean` and
-        `std` of the returns (the sample std, as the filter's; 0 of one episode; `None` where they
-        are beyond all floats), and the filter's `score`, `None` where it was not recorded.
+        `std` of the returns (the sample std, as the filter's; 0 of one episode; `None` where it is
+        beyond all floats, or one of them is), and the filter's `score`, `None` where it was not recorded.
     """
     groups = split_by(records, lambda record: record["group_id"])
     return [
@@ -157,8 +157,9 @@ def _sample_std(returns: Sequence[float]) -> float:
 def _of_returns(
     measure: Callable[[Sequence[float]], float], members: Sequence[Mapping[str, Any]]
 ) -> float | None:
+    returns = [member["total_reward"] for member in members]
     try:
-        return round_number(measure([member["total_reward"] for member in members]))
+        return None if None in returns else round_number(measure(returns))
     except OverflowError:
         return None
 
@@ -282,7 +283,8 @@ def _note_what_is_left_out(book: EpisodeBook, num_without_groups: int) -> None:
     beyond = sum(None in (group["mean"], group["std"]) for group in book.groups)
     if beyond:
         book.notes.append(
-            f"The returns of {beyond} groups are too large for a mean or std, which is left out."
+            f"The returns of {beyond} groups are too large, or not finite, for a mean or std, which is "
+            "left out."
         )
     without = sum(not entry["num_shown"] for entry in book.files)
     if without:

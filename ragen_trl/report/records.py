@@ -42,6 +42,10 @@ def _is_number(value: Any) -> bool:
     return round_number(value) is not None
 
 
+def _is_number_or_none(value: Any) -> bool:
+    return value is None or _is_number(value)
+
+
 def _is_list(value: Any) -> bool:
     return isinstance(value, list)
 
@@ -51,14 +55,14 @@ def _are_texts(values: Any) -> bool:
 
 
 def _are_numbers(values: Any) -> bool:
-    return isinstance(values, list) and all(value is None or _is_number(value) for value in values)
+    return isinstance(values, list) and all(map(_is_number_or_none, values))
 
 
 _EPISODE = {
     "env_id": _is_text,
     "seed": _is_whole,
     "group_id": _is_whole,
-    "total_reward": _is_number,
+    "total_reward": _is_number_or_none,  # null is what is written where it is not finite
     "success": _is_flag,
     "turns": _is_list,
 }

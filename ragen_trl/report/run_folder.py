@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from ragen_envs.output_files import to_readable
 from ragen_trl.records import EPISODES_FOLDER
 from ragen_trl.run_log import COLLAPSE_FILE, LOG_FILE, REFERENCES_FILE
 
@@ -115,11 +116,6 @@ def read_json_lines(path: Path, notes: list[str]) -> Iterator[dict[str, Any]]:
     if damaged:
         shown = ", ".join(damaged[:5]) + (", ..." if len(damaged) > 5 else "")
         notes.append(f"{path.name}: left out what cannot be read (line {shown}).")
-
-
-def to_readable(text: str) -> str:
-    """Return text that can be written anywhere: `?` for bytes of a file's name that are no text."""
-    return text.encode(errors="replace").decode()
 
 
 def _parse_lines(lines: Iterable[bytes], damaged: list[str]) -> Iterator[dict[str, Any]]:

@@ -1,48 +1,134 @@
-"""Every public argument x a list of odd values: a result, or an error that names the argument."""
+"""Every argument of every public callable x odd values: a result, or an error that names it."""
+
+import time
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
 import ragen_envs
+from ragen_envs import render_gif
 from ragen_envs.vector import BanditVectorEnv
+from tests.odd_arguments import (
+    Call,
+    TookTooLongError,
+    find_fault,
+    find_faults,
+    find_missing,
+    list_surface,
+    time_limit,
+)
+from tests.valid_arguments import FORWARDED, IDS, INNER, list_calls
 
-IDS = ("ragen/Bandit-v0", "ragen/FrozenLake-v0", "ragen/Sokoban-v0")
-HUGE = 10**400
-ODD = [
-    None, True, -1, 0, 1.5, HUGE, float("nan"), float("-inf"), 1j, "", "x", "0.5", "nul\0l\n#",
-    b"", b"ab", [], [1], ["x"], [None, None], (-1, 2.5), {}, {"x": 1}, {1, 2}, object(), type,
-    np.uint64(1), np.float32("nan"), np.bool_(True), np.array([1, 2]), np.array([[1, 2], [3, 4]]),
-]  # fmt: skip
-ERRORS = (TypeError, ValueError, gym.error.Error)
-
-
-def assert_named(call, *names):
-    """Call; an error must be one of `ERRORS` and hold one of the names in backticks."""
-    try:
-        call()
-    except ERRORS as error:
-        message = str(error)
-        assert any(f"`{name}" in message for name in names), message
+SURFACE = list_surface()
 
 
-@pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:20])
-@pytest.mark.parametrize("kind", [ragen_envs.BanditEnv, ragen_envs.FrozenLakeEnv])
-def test_odd_arguments_of_environments_are_named(kind, value):
-    for name in kind.__init__.__kwdefaults__:
-        assert_named(lambda name=name: kind(**{name: value}), name)
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory):
+    return list_calls(tmp_path_factory.mktemp("odd"))
 
 
-@pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:20])
-@pytest.mark.parametrize("env_id", IDS)
-def test_odd_seeds_options_and_actions_are_named(env_id, value):
-    env = gym.make(env_id).unwrapped
-    assert_named(lambda: env.reset(seed=value), "seed")
-    assert_named(lambda: env.reset(options=value), "options")
-    for name in env.option_names:
-        assert_named(lambda name=name: env.reset(options={name: value}), "options", name)
-    env.reset(seed=0)
-    assert_named(lambda: env.step(value), "action")
+def test_table_holds_every_public_callable(calls):
+    assert calls.keys() - INNER == SURFACE.keys()
+
+
+@pytest.mark.parametrize("name", SURFACE)
+def test_table_holds_every_public_argument(name, calls):
+    known = set().union(*(call.arguments for call in calls[name]))
+    missing = find_missing(SURFACE[name], known)
+    for signature in (SURFACE[forwarded] for forwarded in FORWARDED.get(name, ())):
+        missing |= find_missing(signature, known | {"env"})
+    if name.startswith("make ragen/"):
+        missing.discard("render_mode")  # read by Gymnasium itself, before any of our code
+    assert missing == set()
+    assert takes_more(SURFACE[name]) == (name in FORWARDED)
+
+
+def takes_more(signature):
+    return any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+
+
+@pytest.mark.parametrize("name", sorted({*SURFACE, *INNER}))
+def test_odd_arguments_end_soon_and_are_named(name, calls):
+    for call in calls[name]:
+        if not name.endswith(".set_attr"):  # which refuses whatever it is given
+            assert find_fault(call.make, ()) is None
+        assert list(find_faults(name, call)) == []
+
+
+def take_anything(number):
+    return number + 1
+
+
+def take_checked(number):
+    if type(number) is not int:
+        raise TypeError(f"`number` must be an int, got {number!r:.99}.")
+    return number
+
+
+def spin(number):
+    while isinstance(number, str) and number == "x":
+        try:
+            number.upper()
+        except Exception:
+            continue
+
+
+def wait(number):
+    time.sleep(60 if number == "x" else 0)
+
+
+def test_walker_finds_what_is_not_checked():
+    faults = list(find_faults("take_anything", Call(take_anything, number=1)))
+    assert ("number", "'x'") in [(fault.argument, fault.value) for fault in faults]
+    assert all(fault.what.startswith("names no argument: ") for fault in faults)
+    assert list(find_faults("take_checked", Call(take_checked, number=1))) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        (ValueError("`other` must be 1, got 2."), "names no argument"),
+        (ValueError("`number` is wrong."), "says no rule"),
+        (ValueError(f"`number` must be 1, got {'x' * 3000}."), "3025 characters"),
+        (KeyError("`number` must be 1, got 2."), "raises KeyError"),
+        (MemoryError(), "raises MemoryError"),
+    ],
+)
+def test_walker_finds_errors_that_say_too_little(error, what):
+    def fail():
+        raise error
+
+    assert find_fault(fail, ("number",)).startswith(what)
+
+
+def test_walker_looks_into_lists_dicts_and_iterators():
+    def read(states):
+        yield states["pairs"][0][0] + 1
+
+    faults = list(find_faults("read", Call(read, states={"pairs": [(1, 2)]})))
+    places = {fault.argument for fault in faults}
+    assert places == {
+        "states", "states['pairs']", "states['pairs'][0]", "states['pairs'][0][0]",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("call", "limits"), [(spin, (0.2, 60.0)), (wait, (60.0, 0.2))], ids=["spin", "wait"]
+)
+def test_time_limit_ends_what_does_not_end(call, limits):
+    with pytest.raises(TookTooLongError), time_limit(*limits):
+        call("x")
+
+
+def test_walker_finds_a_hang():
+    (fault,) = find_faults("spin", Call(spin, number=1))
+    assert (fault.argument, fault.value, fault.what) == ("number", "'x'", "does not end")
+
+
+def test_table_notices_a_new_argument(calls):
+    (call,) = calls["parse_reply"]
+    assert find_missing(SURFACE["parse_reply"], call.arguments.keys() - {"think"}) == {"think"}
 
 
 @pytest.mark.parametrize("env_id", IDS)
@@ -66,20 +152,6 @@ def test_integers_of_numpy_are_actions(env_id, kind):
     assert env.step(kind(1)) == twin.step(1)
 
 
-@pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:20])
-def test_odd_arguments_of_vector_environments_are_named(value):
-    for name in ("num_envs", "max_episode_steps", "autoreset_mode"):
-        if name == "num_envs" and value is HUGE:
-            continue  # how many are too many is a matter of memory
-        assert_named(lambda name=name: BanditVectorEnv(**{name: value}), name)
-    envs = BanditVectorEnv(2)
-    assert_named(lambda: envs.reset(seed=value), "seed")
-    assert_named(lambda: envs.reset(options=value), "options")
-    assert_named(lambda: envs.reset(options={"reset_mask": value}), "options['reset_mask']")
-    envs.reset(seed=0)
-    assert_named(lambda: envs.step(value), "actions")
-
-
 def test_lists_of_unequal_lengths_are_no_actions():
     envs = BanditVectorEnv(2)
     envs.reset(seed=0)
@@ -90,3 +162,10 @@ def test_lists_of_unequal_lengths_are_no_actions():
 def test_bytes_are_no_size():
     with pytest.raises(ValueError, match="`size` must be"):
         ragen_envs.FrozenLakeEnv(size=b"ab")
+
+
+def test_an_empty_path_of_a_gif_is_refused_before_anything_is_played():
+    env = gym.make("ragen/Bandit-v0", render_mode="rgb_array")
+    with pytest.raises(ValueError, match="`path` must be the path of a file"):
+        render_gif(env, [0], "", seed=0)
+    assert not env.unwrapped.has_state

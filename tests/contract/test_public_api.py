@@ -44,6 +44,7 @@ PUBLIC_NAMES = {
     },
     "ragen_envs.curriculum": {"Curriculum"},
     "ragen_envs.splits": {"Split", "Splits", "canonical_form", "is_held_out", "split_seeds"},
+    "ragen_envs.statistics": {"wilson_interval"},
     "ragen_envs.tools": {
         "BanditTools",
         "FrozenLakeTools",

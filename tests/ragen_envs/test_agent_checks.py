@@ -68,9 +68,12 @@ def test_check_action_names_with_letters_of_the_separator_in_another_case_raises
         ({"format_penalty": -math.inf}, ValueError, r"`format_penalty` must be finite"),
         ({"format_penalty": math.nan}, ValueError, r"`format_penalty` must be finite"),
         ({"format_penalty": None}, TypeError, r"`format_penalty` must be a number, got None"),
+        ({"format_penalty": -(10**400)}, ValueError, r"`format_penalty` must be finite"),
+        ({"max_turns": -(10**5000)}, ValueError, r"`max_turns` must be at least 1, got an int of "),
+        ({"think": 10**5000}, TypeError, r"`think` must be True or False, got an int of too many"),
         ({"separator": ""}, ValueError, r"`separator` must be a non-empty text"),
         ({"separator": "</think>"}, ValueError, r"`separator` must be a non-empty text"),
-        ({"separator": 3}, TypeError, r"`separator` must be a str, got int"),
+        ({"separator": 3}, TypeError, r"`separator` must be a str, got 3"),
         ({"separator": "p"}, ValueError, r"must not contain 'p', .* Pass another `separator`"),
     ],
 )
@@ -132,6 +135,17 @@ def test_step_with_reward_that_is_not_finite_names_env_turn_and_value(reward):
         env.step(reply(DOWN))
 
 
+def test_step_with_reward_that_no_float_can_hold_names_it():
+    env, _ = start(Step(10**400))
+    with pytest.raises(ValueError, match=r"ScriptedTextEnv must be a finite number, got 1000"):
+        env.step(reply(UP))
+
+
+def test_constructor_around_what_is_no_environment_names_env():
+    with pytest.raises(TypeError, match=r"^`env` must be a Gymnasium environment, got None"):
+        AgentTurns(None)
+
+
 @pytest.mark.parametrize("reward", [None, "1.0", [1.0]])
 def test_step_with_reward_that_is_no_number_raises_type_error(reward):
     env, _ = start(Step(reward))
@@ -166,6 +180,6 @@ def test_step_after_an_error_of_the_environment_needs_a_reset():
 
 def test_step_with_reply_that_is_no_text_raises_and_uses_up_nothing():
     env, _ = start()
-    with pytest.raises(TypeError, match=r"`text` must be a str, got int"):
+    with pytest.raises(TypeError, match=r"^`action` must be a str, .*, got "):
         env.step(3)
     assert env.step(reply(UP))[4]["num_turns"] == 1

@@ -46,6 +46,50 @@ def test_check_whole_number_below_the_minimum_raises():
         checks.check_whole_number("count", 1, minimum=2)
 
 
+@pytest.mark.parametrize("value", [11, np.uint64(11), 10**400, 1 << 20_000], ids=type)
+def test_check_whole_number_above_the_maximum_raises_a_short_message(value):
+    assert checks.check_whole_number("count", 10, maximum=10) == 10
+    with pytest.raises(ValueError, match=r"^`count` must be at most 10, got .* smaller") as error:
+        checks.check_whole_number("count", value, maximum=10)
+    assert len(str(error.value)) < 300
+
+
+def test_check_flag_takes_bools_alone():
+    assert checks.check_flag("think", False) is False
+    for odd in (1, None, "True", np.bool_(True), 10**5000):
+        with pytest.raises(TypeError, match=r"^`think` must be True or False, got "):
+            checks.check_flag("think", odd)
+
+
+def test_check_env_id_takes_what_gymnasium_can_look_up():
+    for env_id in ("ragen/Bandit-v0", "my.module:Game-v1", "CartPole"):
+        assert checks.check_env_id("env", env_id) == env_id
+    for odd in ("", "a b", "a:b:c", "nul\0l", "\ud800"):
+        with pytest.raises(ValueError, match=r"^`env` must be an id such as"):
+            checks.check_env_id("env", odd)
+
+
+def test_check_env_kwargs_copies_mappings_and_refuses_the_rest():
+    kwargs = {"size": (3, 3), "render_mode": None}
+    copy = checks.check_env_kwargs("env_kwargs", kwargs)
+    assert copy == kwargs
+    assert copy is not kwargs
+    assert checks.check_env_kwargs("env_kwargs", None) == {}
+    for odd in (5, "x", [("a", 1)], {1: 2}):
+        with pytest.raises(TypeError, match=r"^`env_kwargs` must be a dict or None, got "):
+            checks.check_env_kwargs("env_kwargs", odd)
+
+
+def test_check_seeds_lists_them():
+    assert checks.check_seeds("seeds", np.array([3, 1])) == [3, 1]
+    assert len(checks.check_seeds("seeds", range(10**12))) == 10**12
+    with pytest.raises(ValueError, match=r"^`seeds` must be at least 0, got -1"):
+        checks.check_seeds("seeds", range(-1, 2))
+    for odd in (None, 5, np.array(5), "x", [None], [True]):
+        with pytest.raises(TypeError, match=r"^`seeds` must be "):
+            checks.check_seeds("seeds", odd)
+
+
 def test_check_options_copies_mappings_and_refuses_the_rest():
     options = {"dynamics_seed": 1}
     copy = checks.check_options(options)
@@ -62,7 +106,7 @@ def test_check_path_of_another_type_raises(path):
         checks.check_path("path", path)
 
 
-@pytest.mark.parametrize("path", ["", "a\0.gif"])
+@pytest.mark.parametrize("path", ["", "a\0.gif", "\ud800.gif"])
 def test_check_path_without_a_usable_name_raises(path):
     with pytest.raises(ValueError, match=r"^`path` must be the path of a file, got "):
         checks.check_path("path", path)

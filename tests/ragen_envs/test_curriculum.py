@@ -1,6 +1,7 @@
 import json
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 from ragen_envs.curriculum import Curriculum
@@ -116,6 +117,28 @@ def test_load_state_dict_of_other_ranges_raises():
         Curriculum(RANGES).load_state_dict(state)
 
 
+@pytest.mark.parametrize("stage", [7, -1, True, "1", None])
+def test_load_state_dict_of_a_stage_that_is_none_raises_and_changes_nothing(stage):
+    curriculum = Curriculum(RANGES)
+    state = {**curriculum.state_dict(), "stage": stage}
+    with pytest.raises((TypeError, ValueError), match=r"^`state\['stage'\]` must be"):
+        curriculum.load_state_dict(state)
+    assert curriculum.stage == 0
+
+
+@pytest.mark.parametrize("batches", [[[2, 1]], [[-1, 1]], [["1", 1]], [[1, 0]], [[1]], [1], 5])
+def test_load_state_dict_of_batches_that_cannot_be_raises(batches):
+    curriculum = Curriculum(RANGES)
+    with pytest.raises((TypeError, ValueError), match=r"^`state.* must "):
+        curriculum.load_state_dict({**curriculum.state_dict(), "batches": batches})
+
+
+@pytest.mark.parametrize("success", [True, np.bool_(True), 1])
+def test_update_takes_every_kind_of_truth(success):
+    curriculum = Curriculum(RANGES, window=1)
+    assert curriculum.update(success)
+
+
 @pytest.mark.parametrize(
     ("ranges", "arguments", "message"),
     [
@@ -127,8 +150,8 @@ def test_load_state_dict_of_other_ranges_raises():
         ([(1.5, 3)], {}, "`ranges` must hold pairs"),
         ([(1, "3")], {}, "`ranges` must hold pairs"),
         (RANGES, {"raise_above": 0.3}, "`lower_below` and `raise_above` must be"),
-        (RANGES, {"raise_above": 1.2}, "`lower_below` and `raise_above` must be"),
-        (RANGES, {"lower_below": -0.1}, "`lower_below` and `raise_above` must be"),
+        (RANGES, {"raise_above": 1.2}, "`raise_above` must be in"),
+        (RANGES, {"lower_below": -0.1}, "`lower_below` must be in"),
         (RANGES, {"window": 0}, "`window` must be at least 1"),
     ],
 )
@@ -138,19 +161,27 @@ def test_curriculum_with_a_bad_argument_raises(ranges, arguments, message):
 
 
 def test_numbers_of_episodes_are_integers():
-    with pytest.raises(TypeError, match=r"^`window` must be a positive integer, got 2\.5"):
+    with pytest.raises(TypeError, match=r"^`window` must be an integer of at least 1, got 2\.5"):
         Curriculum(RANGES, window=2.5)
     curriculum = Curriculum(RANGES, window=1)
-    with pytest.raises(TypeError, match=r"^`num_episodes` must be a positive integer, got 1\.5"):
+    with pytest.raises(TypeError, match=r"^`num_episodes` must be an integer of .*, got 1\.5"):
         curriculum.update(1.0, num_episodes=1.5)  # would be a rate of 1.5
+    with pytest.raises(ValueError, match=r"^`num_episodes` must be at most 1,000,"):
+        curriculum.update(0.5, 10**400)  # no float can hold it
     assert curriculum.num_episodes == 0
+
+
+def test_by_steps_of_more_stages_than_anybody_needs_raises_at_once():
+    with pytest.raises(ValueError, match=r"^`step` must leave at most 10,000 stages from 1 to 10"):
+        Curriculum.by_steps(first=1, step=1, last=10**12)
+    assert len(Curriculum.by_steps(first=1, step=1, last=10_000).ranges) == 10_000
 
 
 @pytest.mark.parametrize(
     "arguments", [{"first": 0, "step": 1, "last": 3}, {"first": 4, "step": 1, "last": 3}]
 )
 def test_by_steps_with_a_bad_argument_raises(arguments):
-    with pytest.raises(ValueError, match=r"^`first`, `step` and `last` must be"):
+    with pytest.raises(ValueError, match=r"^`first` must be at "):
         Curriculum.by_steps(**arguments)
 
 

@@ -75,6 +75,14 @@ def test_render_gif_without_pictures_raises(tmp_path):
         render_gif(gym.make(SOKOBAN, render_mode="ansi"), [0], tmp_path / "a.gif")
 
 
+@pytest.mark.parametrize("name", ["a", "0.5", "a.png", "gif"])
+def test_render_gif_into_another_kind_of_file_raises_before_it_plays(tmp_path, name):
+    env = make_sokoban()
+    with pytest.raises(ValueError, match=r"^`path` must end in \.gif, got "):
+        render_gif(env, [0], tmp_path / name, seed=4)
+    assert not env.unwrapped.has_state
+
+
 def test_write_gif_equal_neighbours_become_one_longer_frame(tmp_path):
     black, white = np.zeros((8, 8, 3), np.uint8), np.full((8, 8, 3), 255, np.uint8)
     path = write_gif(

@@ -31,7 +31,8 @@ def draw(folder, *arguments):
         text=True,
         check=False,
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": modules},
+        # As in most terminals, what is no text cannot be printed.
+        env=os.environ | {"PYTHONPATH": modules, "PYTHONIOENCODING": "utf-8:strict"},
     )
 
 
@@ -41,6 +42,11 @@ def test_script_draws_an_episode_and_a_start(tmp_path):
         assert done.returncode == 0, done.stderr
         assert (tmp_path / name).read_bytes().startswith(signature)
         assert done.stdout.startswith(f"{name}: ")
+
+
+def test_script_takes_a_file_whose_name_is_no_text(tmp_path):
+    done = draw(tmp_path, "--env", "ragen/Bandit-v0", "--output", os.fsdecode(b"x\xff.png"))
+    assert (done.returncode, done.stdout.split(": ")[0]) == (0, "x?.png")
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,18 @@ def test_check_size_returns_a_pair_of_python_ints(size):
 
 
 @pytest.mark.parametrize(
-    "size", [(2, 7), (7, 2), (7,), (7, 7, 7), (3.0, 7), "77", (-3, 7), 7, None]
+    "size",
+    [(2, 7), (7, 2), (7,), (7, 7, 7), (3.0, 7), "77", (-3, 7), 7, None, np.array(7), [[3, 7], 3]],
 )
 def test_check_size_with_anything_else_raises(size):
     with pytest.raises(ValueError, match=r"`size` must be \(rows, columns\).* at least 3"):
+        check_size(size, minimum=3)
+
+
+@pytest.mark.parametrize("size", [(101, 3), (3, 101), (10**9, 10**9), (1 << 20_000, 3)], ids=type)
+def test_check_size_above_the_limit_raises(size):
+    assert check_size((100, 100), minimum=3) == (100, 100)
+    with pytest.raises(ValueError, match=r"^`size` must be .* at most 100, got "):
         check_size(size, minimum=3)
 
 

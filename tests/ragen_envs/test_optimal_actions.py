@@ -79,5 +79,7 @@ def test_optimal_actions_change_nothing_else():
 def test_optimal_actions_wrong_arguments_raise():
     with pytest.raises(ValueError, match="`horizon` must be at least 1"):
         OptimalActions(gym.make("ragen/FrozenLake-v0"), horizon=0)
+    with pytest.raises(TypeError, match=r"^`env` must be a Gymnasium environment, got 'ragen/"):
+        OptimalActions("ragen/FrozenLake-v0")
     with pytest.raises(TypeError, match="got ScriptedTextEnv"):
         OptimalActions(ScriptedTextEnv()).reset()

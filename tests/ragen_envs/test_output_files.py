@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragen_envs.output_files import replace_file, to_json
+from ragen_envs.output_files import replace_file, to_json, to_readable
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None)),
@@ -105,3 +105,7 @@ def test_replace_file_that_cannot_be_written_is_an_oserror(path, tmp_path, monke
     with pytest.raises(OSError, match=r"\[Errno"), replace_file(path) as file:
         file.write("x")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_to_readable_marks_what_is_no_text():
+    assert to_readable("läufe/√\udcff") == "läufe/√?"

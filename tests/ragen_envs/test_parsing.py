@@ -128,12 +128,13 @@ def test_parse_reply_with_names_that_read_alike_takes_first():
         (("Up", "Up"), {}, TypeError),
         (("Up", (1, 2)), {}, TypeError),
         (("Up", NAMES), {"separator": None}, TypeError),
+        (("Up", NAMES), {"think": "no"}, TypeError),
         (("Up", NAMES), {"separator": ""}, ValueError),
         (("Up", NAMES), {"separator": "|</answer>|"}, ValueError),
     ],
 )
 def test_parse_reply_with_wrong_argument_raises(arguments, options, error):
-    with pytest.raises(error, match=r"`(text|action_names|separator)` must be"):
+    with pytest.raises(error, match=r"`(text|action_names|separator|think)` must be"):
         parse_reply(*arguments, **options)
 
 

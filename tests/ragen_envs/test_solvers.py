@@ -8,7 +8,7 @@ from gymnasium.error import ResetNeeded
 import ragen_envs  # noqa: F401  # registers the ids
 from ragen_envs.agent_turns import AgentTurns
 from ragen_envs.bandit import BanditEnv
-from ragen_envs.frozen_lake import FrozenLakeEnv
+from ragen_envs.frozen_lake import FrozenLakeEnv, planning
 from ragen_envs.frozen_lake.dynamics import Layout, State
 from ragen_envs.solvers import (
     find_agent_turns,
@@ -229,6 +229,70 @@ def test_solvers_before_the_first_reset_raise_reset_needed(env_id):
         solve(env)
     with pytest.raises(ResetNeeded, match=r"Call `reset\(\)`"):
         optimal_success(env, 1)
+
+
+@pytest.mark.parametrize("function", [solve, solve_turn, optimal_turn_success])
+@pytest.mark.parametrize("env", [None, "ragen/Bandit-v0", BanditEnv])
+def test_solvers_of_what_is_no_environment_name_it(function, env):
+    with pytest.raises(TypeError, match=r"^`env` must be a Gymnasium environment, got "):
+        function(env)
+
+
+@pytest.mark.parametrize("horizon", ["3", None, 2.0, True])
+def test_optimal_success_with_a_horizon_that_is_no_integer_names_it(horizon):
+    env = BanditEnv()
+    env.reset(seed=0)
+    with pytest.raises(TypeError, match=r"^`horizon` must be an integer of at least 0, got "):
+        optimal_success(env, horizon)
+
+
+def test_solve_with_a_bound_that_is_no_number_of_states_names_it():
+    env = BanditEnv()
+    env.reset(seed=0)
+    with pytest.raises(TypeError, match=r"^`max_states` must be a positive integer, got '9'"):
+        solve(env, max_states="9")
+    with pytest.raises(ValueError, match=r"^`max_states` must be at least 1, got 0"):
+        solve(env, max_states=0)
+
+
+@pytest.mark.parametrize("env_id", ["ragen/Bandit-v0", "ragen/FrozenLake-v0", "ragen/Sokoban-v0"])
+def test_optimal_success_of_a_horizon_without_end_is_that_of_a_long_one(env_id):
+    env = gym.make(env_id)
+    env.reset(seed=1)
+    assert optimal_success(env, 10**400) == optimal_success(env, 10**9) > 0.99
+    assert optimal_success(env, 10**9) == pytest.approx(optimal_success(env, 1000), abs=1e-12)
+
+
+def test_optimal_success_of_a_horizon_that_takes_too_long_names_it(monkeypatch):
+    monkeypatch.setattr(planning, "MAX_WORK", 10**6)
+    env = gym.make("ragen/FrozenLake-v0", size=(20, 20))
+    env.reset(seed=1)
+    assert optimal_success(env, 100) > 0
+    with pytest.raises(ValueError, match=r"^`horizon` must be small enough .*, got 1000000000 on "):
+        optimal_success(env, 10**9)
+
+
+@pytest.mark.parametrize("plan", [optimal_turn_success, solve_turn])
+def test_turns_of_too_many_actions_to_compare_name_the_limits(plan, monkeypatch):
+    monkeypatch.setattr(planning, "MAX_WORK", planning.MAX_WORK // 10)
+    env = gym.make("ragen/FrozenLake-v0")
+    env.reset(seed=1)
+    limits = {"max_turns": 5, "max_actions_per_turn": 12, "max_actions_per_episode": 60}
+    message = (
+        r"^`max_actions_per_turn`, `max_turns` and .*, got 12, 5 and 60 on a lake of \(4, 4\)\."
+    )
+    with pytest.raises(ValueError, match=message):
+        plan(env, **limits)
+    assert plan(env, **limits | {"max_actions_per_turn": 5})
+
+
+def test_optimal_turn_success_with_a_turn_for_each_action_is_that_of_single_actions():
+    env = gym.make("ragen/FrozenLake-v0")
+    env.reset(seed=1)
+    limits = {"max_turns": 10**9, "max_actions_per_episode": 10**9}
+    for actions in (5, 10**9):
+        success = optimal_turn_success(env, max_actions_per_turn=actions, **limits)
+        assert success == optimal_success(env, 10**9)
 
 
 def test_optimal_success_with_a_negative_horizon_raises_value_error():

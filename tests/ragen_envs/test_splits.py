@@ -263,6 +263,34 @@ def test_split_with_a_share_out_of_range_raises(share):
         is_held_out(env, share)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"num_train": -1}, ValueError, "`num_train` must be at least 0, got -1"),
+        ({"num_train": None}, TypeError, "`num_train` must be an integer"),
+        ({"num_validation": 10**9}, ValueError, "`num_validation` must be at most 1,000,000, got"),
+        ({"first_seed": "0"}, TypeError, "`first_seed` must be an integer"),
+        ({"validation_share": "0.5"}, TypeError, "`validation_share` must be a number"),
+        ({"env": 5}, TypeError, "`env` must be a Gymnasium environment, got 5"),
+        ({"env": "a b"}, ValueError, "`env` must be an id such as 'ragen/Sokoban-v0', got 'a b'"),
+    ],
+)
+def test_split_with_odd_arguments_names_them(arguments, error, message):
+    usual = {"env": "ragen/Bandit-v0", "num_train": 1, "num_validation": 1}
+    with pytest.raises(error, match=f"^{message}"):
+        split_seeds(**{**usual, **arguments})
+
+
+def test_splits_check_seeds_and_counts_at_the_call():
+    splits = Splits("ragen/Bandit-v0")
+    with pytest.raises(ValueError, match=r"^`first_seed` must be at least 0"):
+        splits.train_seeds(-1)
+    with pytest.raises(ValueError, match=r"^`num_seeds` must be at least 0"):
+        splits.validation_seeds(-1)
+    with pytest.raises(TypeError, match=r"^`seed` must be an integer"):
+        splits.is_validation("7")
+
+
 def test_split_with_arguments_for_a_ready_environment_raises():
     with pytest.raises(TypeError, match=r"^`kwargs` must be empty"):
         Splits(SokobanEnv(), size=(7, 7))

@@ -40,6 +40,11 @@ def test_wilson_interval_all_or_nothing_reaches_the_end_exactly(trials):
     assert wilson_interval(trials, trials) == (pytest.approx(trials / (trials + square)), 1.0)
 
 
+def test_wilson_interval_of_nearly_all_confidence_is_not_rounded_to_all():
+    low, high = wilson_interval(500, 1000, 1 - 2**-53)
+    assert 0.3 < low < 0.4 < 0.6 < high < 0.7
+
+
 def test_wilson_interval_without_trials_says_nothing():
     assert wilson_interval(0, 0) == (0.0, 1.0)
 
@@ -48,6 +53,17 @@ def test_wilson_interval_wrong_arguments_raise():
     for successes, trials in ((-1, 4), (5, 4), (0, -1)):
         with pytest.raises(ValueError, match=r"`successes` must be in \[0, `trials`\]"):
             wilson_interval(successes, trials)
+    for successes, trials, name in (
+        (1.5, 2, "successes"),
+        ("1", 2, "successes"),
+        (1, None, "trials"),
+    ):
+        with pytest.raises(TypeError, match=rf"^`{name}` must be an integer, got "):
+            wilson_interval(successes, trials)
+    with pytest.raises(ValueError, match=r"^`trials` must be at most 1,000,000,000,000, got "):
+        wilson_interval(1, 10**400)
+    with pytest.raises(TypeError, match=r"^`confidence` must be a number, got '0\.95'"):
+        wilson_interval(1, 2, "0.95")
     for confidence in (0.0, 1.0, 95):
         with pytest.raises(ValueError, match=r"`confidence` must be in \(0, 1\)"):
             wilson_interval(1, 4, confidence)

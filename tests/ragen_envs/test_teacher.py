@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ragen_envs import AgentTurns, FrozenLakeEnv, demonstrations, optimal_turn_success, solve
+from ragen_envs.frozen_lake import planning
 from ragen_envs.parsing import parse_reply
 from tests.fakes import CountedEnvs
 
@@ -94,6 +95,13 @@ def test_demonstrations_out_of_reach_for_good_raise():
         )
 
 
+def test_demonstrations_with_turns_of_too_many_actions_to_compare_name_the_limit(monkeypatch):
+    monkeypatch.setattr(planning, "MAX_WORK", planning.MAX_WORK // 10)
+    limits = {"max_actions_per_turn": 12, "max_actions_per_episode": 60}
+    with pytest.raises(ValueError, match=r"^`max_actions_per_turn`, .*, got 12, 5 and 60 on"):
+        teach("ragen/FrozenLake-v0", 1, **limits)
+
+
 def test_demonstrations_on_slippery_ice_keep_the_unlucky_ones_and_reach_the_optimum():
     episodes = teach(SLIPPERY[0], 150)
     env = AgentTurns(gym.make(SLIPPERY[0]))
@@ -129,6 +137,9 @@ def test_demonstrations_without_thoughts_have_empty_blocks_or_none():
         ({"think": False, "thoughts": True}, ValueError, "`thoughts` must be False with"),
         ({"num_episodes": 0}, ValueError, "`num_episodes` must be at least 1"),
         ({"seed": -1}, ValueError, "`seed` must be at least 0"),
+        ({"seed": None}, TypeError, "`seed` must be an integer"),
+        ({"env_kwargs": 5}, TypeError, "`env_kwargs` must be a dict or None, got 5"),
+        ({"env_kwargs": {"render_mode": 5}}, TypeError, "`render_mode` must be a str or None"),
         ({"max_turns": 0}, ValueError, "`max_turns` must be at least 1"),
         ({"env_kwargs": {"size": (1, 1)}}, ValueError, "`size`"),
     ],
@@ -137,6 +148,13 @@ def test_demonstrations_wrong_arguments_raise_at_once(kwargs, error, message):
     arguments = {"num_episodes": 1, "seed": 0, **kwargs}
     with pytest.raises(error, match=message):
         demonstrations("ragen/Sokoban-v0", **arguments)
+
+
+def test_demonstrations_of_what_is_no_id_raise():
+    with pytest.raises(TypeError, match=r"^`id` must be an id, got None"):
+        demonstrations(None, 1, seed=0)
+    with pytest.raises(ValueError, match=r"^`id` must be an id such as"):
+        demonstrations("a:b:c", 1, seed=0)
 
 
 def test_demonstrations_of_a_foreign_environment_raise():

@@ -1,6 +1,7 @@
 """The script that writes demonstrations to a file."""
 
 import json
+import os
 import runpy
 import subprocess
 import sys
@@ -15,7 +16,9 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "write_demonstrations.py"
 
 def write(*arguments):
     command = [sys.executable, str(SCRIPT), "--episodes", "5", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    # As in most terminals: what is no text cannot be printed.
+    env = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
 
 
 def test_script_writes_one_json_object_a_line(tmp_path):
@@ -44,6 +47,12 @@ def test_script_writes_parquet_that_datasets_reads(tmp_path):
     assert table.to_list() == list(demonstrations("ragen/Sokoban-v0", 5, seed=0))
 
 
+def test_script_takes_a_file_whose_name_is_no_text(tmp_path):
+    done = write("--env", "ragen/Bandit-v0", "--output", os.fsdecode(bytes(tmp_path) + b"/x\xff"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{tmp_path}/x?: 5 episodes, 5 of them solved\n"
+
+
 def test_script_that_cannot_write_leaves_the_file_of_before(tmp_path):
     def episodes():
         yield {"success": True}
@@ -66,6 +75,8 @@ def test_script_wrong_arguments_exit_with_a_message(tmp_path):
     ("arguments", "message"),
     [
         (["--env", "nomod:x"], "No module named 'nomod'"),
+        (["--env", ""], "`id` must be an id such as"),
+        (["--output", ""], "`--output` must be a file that can be written"),
         (["--output", "."], "`--output` must be a file that can be written"),
         (["--output", "/dev/full"], "`--output` must be a file that can be written"),
         (["--output", "/nowhere/x.jsonl"], "`--output` must be a file that can be written"),

@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.error import InvalidAction
 
 from ragen_envs import AgentTurns, from_gym
 from ragen_envs.text_side import strip_colours
@@ -362,6 +363,23 @@ def test_from_gym_pickle_keeps_the_episode():
             TypeError,
             "Discrete action space",
         ),
+        (lambda: from_gym("Taxi-v4"), TypeError, "^`env` must be a Gymnasium environment, got 'T"),
+        (
+            lambda: from_gym(from_gym(gym.make("Taxi-v4"))),
+            TypeError,
+            "^`env` must not have a text side already, got <TextSide",
+        ),
+        (
+            lambda: from_gym(gym.make("Taxi-v4"), describe=5),
+            TypeError,
+            "^`describe` must be a function of an observation or None, got 5",
+        ),
+        (
+            lambda: from_gym(gym.make("Taxi-v4"), charset=["ab"]),
+            TypeError,
+            r"^`charset` must be a str .*, got \['ab'\]",
+        ),
+        (lambda: from_gym(gym.make("Taxi-v4"), charset=""), ValueError, "^`charset` must hold a"),
     ],
 )
 def test_from_gym_unusable_arguments_raise(make, error, message):
@@ -381,6 +399,30 @@ def test_from_gym_texts_outside_of_the_space_raise(arguments, error, message):
     env = from_gym(Lights(), ("Left", "Right"), **arguments)
     with pytest.raises(error, match=message):
         env.reset(seed=0)
+
+
+@pytest.mark.parametrize("picture", [None, b"on", np.zeros((2, 2, 3), np.uint8)])
+def test_from_gym_pictures_that_are_no_text_raise(picture):
+    class Drawn(Lights):
+        def render(self):
+            return picture
+
+    env = from_gym(Drawn(render_mode="ansi"), ("A", "B"))
+    with pytest.raises(TypeError, match=r"(?s)^`env.render\(\)` must return a str .* for Drawn"):
+        env.reset(seed=0)
+
+
+def test_from_gym_odd_calls_name_the_argument():
+    env = from_gym(gym.make("FrozenLake-v1", is_slippery=False))
+    with pytest.raises(TypeError, match=r"^`options` must be a dict or None, got 5"):
+        env.reset(options=5)
+    with pytest.raises(ValueError, match=r"^`seed` must be at least 0, got -1"):
+        env.reset(seed=-1)
+    env.reset(seed=0)
+    for action in (None, True, 4, [1], "Left"):
+        with pytest.raises(InvalidAction, match=r"^`action` must be an integer in \[0, 4\)"):
+            env.step(action)
+    assert env.step(np.array(1))[0] == "SFFF\nPHFH\nFFFH\nHFFG"
 
 
 def test_from_gym_charset_allows_other_characters():

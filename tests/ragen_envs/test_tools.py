@@ -184,6 +184,9 @@ def test_environment_success_reads_every_environment():
         ({"max_actions": 0}, ValueError, "`max_actions` must be at least 1"),
         ({"idle_penalty": 1.0}, ValueError, "`idle_penalty` must be finite and at most 0, got 1"),
         ({"size": (2, 2)}, ValueError, "`size` must be"),
+        ({"luck_seed": -1}, ValueError, "`luck_seed` must be at least 0, got -1"),
+        ({"luck_seed": "1"}, TypeError, "`luck_seed` must be an integer"),
+        ({"render_mode": 5}, TypeError, "`render_mode` must be a str or None, got 5"),
     ],
 )
 def test_tools_unusable_arguments_raise(arguments, error, message):
@@ -191,12 +194,24 @@ def test_tools_unusable_arguments_raise(arguments, error, message):
         SokobanTools(**arguments)
 
 
+@pytest.mark.parametrize("prompt", [5, "Play.", [None], [{"role": "user"}], [{"content": 5}]])
+def test_tools_prompt_that_is_no_conversation_raises(prompt):
+    with pytest.raises(TypeError, match=r"^`prompt` must be a list of messages"):
+        BanditTools().reset(seed=0, prompt=prompt)
+
+
+def test_environment_success_of_something_else_raises():
+    for environments in (None, [None], "x"):
+        with pytest.raises(TypeError, match=r"^`environments` must be a list of environments"):
+            environment_success(environments)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"max_actions": 0}, "`max_actions`"),
         ({"idle_penalty": 1.0}, "`idle_penalty`"),
-        ({"luck_seed": -1}, "non-negative"),
+        ({"luck_seed": -1}, "`luck_seed`"),
     ],
 )
 def test_tools_make_no_environment_where_arguments_are_wrong(options, message):

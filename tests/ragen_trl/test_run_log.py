@@ -46,9 +46,17 @@ def test_log_of_a_resumed_training_is_appended(make_trainer, tmp_path):
 
 def test_log_after_a_killed_process_begins_a_line_of_its_own(tmp_path):
     (tmp_path / "log.jsonl").write_text('{"step": 1}\n{"rew', encoding="utf-8")
-    log(RunLogCallback(None), tmp_path, {"step": 2, "kl": math.nan})
+    log(
+        RunLogCallback(None),
+        tmp_path,
+        {"step": 2, "kl": math.nan, "norms": [1.0, {"critic": math.inf}]},
+    )
     lines = (tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    assert lines == ['{"step": 1}', '{"rew', '{"step": 2, "kl": null}']
+    assert lines == [
+        '{"step": 1}',
+        '{"rew',
+        '{"step": 2, "kl": null, "norms": [1.0, {"critic": null}]}',
+    ]
 
 
 def test_log_is_written_by_the_main_process_alone(tmp_path):

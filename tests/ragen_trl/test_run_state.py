@@ -48,6 +48,15 @@ def test_state_of_an_older_version_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "content", [b"", b'{"dealer": ', b"[1]", b"null", b"\xff", b"[" * 50_000, b"9" * 5000]
+)
+def test_state_that_is_damaged_is_named(content, tmp_path):
+    (tmp_path / STATE_FILE).write_bytes(content)
+    with pytest.raises(ValueError, match=rf"a whole checkpoint, but {STATE_FILE} .*as `model`"):
+        read_state(tmp_path)
+
+
+@pytest.mark.parametrize(
     "change",
     [
         {"per_device_train_batch_size": 2},

@@ -31,7 +31,10 @@ def test_main_prints_one_object_a_line_for_every_id_as_json(capsys):
     [
         (["--ids", "ragen/Nothing-v0"], "Nothing"),
         (["--ids", "nomod:x"], "No module named 'nomod'"),
-        (["--episodes", "0"], "must be at least 1"),
+        (["--ids", ""], "`env_id` must be an id such as"),
+        (["--ids", "a:b:c"], "`env_id` must be an id such as"),
+        (["--episodes", "0"], "must be from 1 to 1,000,000, got 0"),
+        (["--episodes", "1" + "0" * 400], "must be from 1 to 1,000,000, got 1000"),
     ],
 )
 def test_main_wrong_arguments_exit_with_a_message(capsys, arguments, message):

@@ -88,3 +88,19 @@ def test_play_gives_the_policy_its_own_stream_and_the_state_before_each_turn():
 def test_play_of_the_solver_solves_what_fits_into_the_limits():
     env = AgentTurns(gym.make("ragen/Sokoban-v0", max_solution_length=10))
     assert all(result.success for result in play(env, solver_policy, seeds=range(30)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"env": None}, TypeError, "`env` must be a Gymnasium environment"),
+        ({"policy": 5}, TypeError, "`policy` must be a function that writes replies, got 5"),
+        ({"policy": lambda env, rng: 5}, TypeError, "`policy` must write replies of type str, got"),
+        ({"seeds": 5}, TypeError, "`seeds` must be a list of integers, got 5"),
+        ({"seeds": [0, -1]}, ValueError, "`seeds` must be at least 0, got -1"),
+    ],
+)
+def test_play_with_odd_arguments_names_them(arguments, error, message):
+    env = AgentTurns(gym.make("ragen/Bandit-v0"))
+    with pytest.raises(error, match=f"^{message}"):
+        play(**{"env": env, "policy": solver_policy, "seeds": [0], **arguments})

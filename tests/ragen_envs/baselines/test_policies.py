@@ -53,10 +53,24 @@ def test_random_reply_draws_every_action_equally_often():
     assert all(abs(count - 1000) < 137 for count in counts)
 
 
-@pytest.mark.parametrize(("names", "num_actions"), [((), 1), (NAMES, 0)])
-def test_random_reply_of_nothing_raises(names, num_actions):
-    with pytest.raises(ValueError, match=r"`action_names` must hold a name and `num_actions`"):
+@pytest.mark.parametrize(
+    ("names", "num_actions", "message"),
+    [
+        ((), 1, "`action_names` must hold a name, got none"),
+        (NAMES, 0, "`num_actions` must be at least 1, got 0"),
+        (NAMES, 10**9, "`num_actions` must be at most 100,000, got 1000000000"),
+    ],
+)
+def test_random_reply_of_nothing_or_too_much_raises(names, num_actions, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
         random_reply(names, np.random.default_rng(0), num_actions=num_actions)
+
+
+def test_policies_without_the_agents_view_name_env():
+    env = gym.make("ragen/Bandit-v0")
+    for policy in (random_policy, greedy_policy, solver_policy):
+        with pytest.raises(TypeError, match=r"^`env` must be an environment in AgentTurns, got "):
+            policy(env, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("policy", [random_policy, greedy_policy, solver_policy])

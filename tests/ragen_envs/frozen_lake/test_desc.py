@@ -56,6 +56,9 @@ def test_parse_desc_takes_a_single_row_and_several_goals():
         (["SFF", "FFF"], r"a goal \(G\), got one in no row"),
         (["FHG", "SHF"], "way to a goal, but holes cut off the start in row 1"),
         ([], "at least one row"),
+        (["S" + 100 * "F" + "G"], "at most 100 rows and columns, got 1 rows and 102 columns"),
+        (["SG"] + 100 * ["FF"], "at most 100 rows and columns, got 101 rows and 2 columns"),
+        ("F" * 10**6 + "\n" + "SG", "at most 100 rows and columns"),
         ("  \n ", "at least one row"),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 
 from ragen_envs.frozen_lake import layout as layout_module
 from ragen_envs.frozen_lake.dynamics import find_path, initial_state
-from ragen_envs.frozen_lake.layout import generate_layout
+from ragen_envs.frozen_lake.layout import count_tries, generate_layout
 
 
 def flood(layout):
@@ -70,6 +70,7 @@ def test_generate_layout_tries_again_with_the_same_generator_until_it_gives_up(m
     rng = np.random.default_rng(3)
     layout = generate_layout((4, 4), 0.1, rng)
     assert find_path(layout, initial_state(layout)) is not None
+    assert (count_tries((4, 4)), count_tries((100, 100))) == (1000, 500)
     monkeypatch.setattr(layout_module, "MAX_TRIES", 1)
     with pytest.raises(ValueError, match=r"`frozen_probability`.* got 0\.1 with `size` \(4, 4\)"):
         generate_layout((4, 4), 0.1, np.random.default_rng(3))

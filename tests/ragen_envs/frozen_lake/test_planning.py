@@ -1,3 +1,4 @@
+import bisect
 import functools
 import itertools
 import time
@@ -8,7 +9,7 @@ import pytest
 from ragen_envs.frozen_lake import planning as planning_module
 from ragen_envs.frozen_lake.dynamics import Layout, State, draw_direction, is_over, is_solved, step
 from ragen_envs.frozen_lake.layout import generate_layout
-from ragen_envs.frozen_lake.planning import TurnPlanner, turn_planner
+from ragen_envs.frozen_lake.planning import PlanTooLargeError, TurnPlanner, turn_planner
 
 LEFT, DOWN, RIGHT, UP = range(4)
 MOVES = [(0, -1), (1, 0), (0, 1), (-1, 0)]
@@ -181,12 +182,61 @@ def test_plan_sorting_out_sequences_loses_nothing(monkeypatch):
     assert plan_all() == pytest.approx(everything, abs=1e-10)
 
 
-def test_plan_with_too_many_sequences_raises(monkeypatch):
-    monkeypatch.setattr(planning_module, "MAX_SEQUENCES", 50)
-    monkeypatch.setattr(planning_module, "NUM_SEQUENCES_TO_SORT", 0)
+@pytest.mark.parametrize(
+    ("most", "num_turns", "num_actions"),
+    [(12, 5, 60), (10**400, 1, 10**400), (10**9, 2, 10**9 + 3), (2, 10**9, 10**9 + 5)],
+)
+def test_plan_that_takes_too_long_is_refused_soon(monkeypatch, most, num_turns, num_actions):
+    monkeypatch.setattr(planning_module, "MAX_WORK", planning_module.MAX_WORK // 10)
     layout = generate_layout((8, 8), 0.8, np.random.default_rng(2))
-    with pytest.raises(ValueError, match=r"`max_actions_per_turn` must leave at most 50"):
-        TurnPlanner(layout, 1 / 3, 5).plan(State(layout.start), 1, 5)
+    planner = TurnPlanner(layout, 1 / 3, most)
+    begin = time.process_time()
+    for _ in range(2):  # what the first try has found out does not help the second
+        with pytest.raises(PlanTooLargeError):
+            planner.plan(State(layout.start), num_turns, num_actions)
+    assert time.process_time() - begin < 1  # about 0.2
+
+
+@pytest.mark.parametrize(("num_turns", "num_actions"), [(1, 5), (4, 9), (4, 20), (9, 9)])
+def test_plan_is_refused_at_the_same_bound_whatever_was_planned_before(
+    monkeypatch, num_turns, num_actions
+):
+    monkeypatch.setattr(planning_module, "NUM_SEQUENCES_TO_SORT", 50)
+    layout = generate_layout((3, 3), 0.8, np.random.default_rng(2))
+
+    def is_refused(bound, *earlier):
+        monkeypatch.setattr(planning_module, "MAX_WORK", bound)
+        planner = TurnPlanner(layout, 1 / 3, 5)
+        for budget in [*earlier, (num_turns, num_actions)]:
+            try:
+                planner.plan(State(layout.start), *budget)
+                refused = False
+            except PlanTooLargeError:
+                refused = True
+        return refused
+
+    least = bisect.bisect_left(range(10**8), True, key=lambda bound: not is_refused(bound))
+    earlier = [(1, 4), (2, 8), (3, 15), (8, 8), (num_turns, num_actions)]
+    assert not is_refused(least, *earlier)
+    assert is_refused(least - 1, *earlier)
+
+
+@pytest.mark.parametrize("success_rate", [0.0, 0.2, 1 / 3, 0.7, 1.0])
+def test_plan_far_ahead_settles_at_the_values_of_endless_play(success_rate):
+    layout = generate_layout((5, 5), 0.8, np.random.default_rng(3))
+    planner = TurnPlanner(layout, success_rate, 1)
+    endless = planner.plan(State(layout.start), 10**400, 10**400)
+    many = TurnPlanner(layout, success_rate, 1).plan(State(layout.start), 3000, 3000)
+    assert endless == many
+    cells = itertools.product(range(5), repeat=2)
+    values = {cell: planner.plan(State(cell), 10**9, 10**9).success for cell in cells}
+    for cell, value in values.items():  # where play goes on, Bellman's equation holds
+        if not is_over(layout, State(cell)):
+            by_action = [
+                sum(p * values[there] for there, p in list_outcomes(layout, cell, a, success_rate))
+                for a in range(4)
+            ]
+            assert value == pytest.approx(max(by_action), abs=1e-12)
 
 
 def test_plan_played_out_succeeds_as_often_as_it_says():

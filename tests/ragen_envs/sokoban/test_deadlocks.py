@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ragen_envs.sokoban.deadlocks import PushDistances, count_pushes, has_frozen_box
-from ragen_envs.sokoban.dynamics import list_cells, step
+from ragen_envs.sokoban.dynamics import Layout, list_cells, step
 from ragen_envs.sokoban.layout import generate_level
 
 
@@ -78,6 +78,26 @@ def test_estimate_is_the_best_of_all_assignments():
         assert distances.estimate(sum(1 << box for box in boxes)) == expected
 
 
+def test_estimate_after_a_push_is_the_estimate_with_few_and_with_many_targets():
+    rng = np.random.default_rng(4)
+    for num_boxes in (2, 9):
+        layout, state, _ = generate_level(rng, size=(9, 9), num_boxes=num_boxes)
+        distances = PushDistances(layout)
+        num_pushes = 0
+        for action in rng.integers(4, size=400).tolist():
+            pushed = step(layout, state, action).state
+            origin, destination = pushed.player, pushed.player + layout.offsets[action]
+            is_live = distances.live_cells >> destination & 1
+            if pushed.boxes != state.boxes and is_live:
+                before = distances.estimate(state.boxes)
+                after = distances.estimate_after(before, pushed.boxes, origin, destination)
+                assert after == distances.estimate(pushed.boxes)
+                num_pushes += 1
+            if pushed.boxes == state.boxes or is_live:
+                state = pushed
+        assert num_pushes > 10
+
+
 @pytest.mark.parametrize(
     ("text", "pushed", "is_frozen"),
     [
@@ -100,6 +120,58 @@ def test_estimate_is_the_best_of_all_assignments():
 )
 def test_has_frozen_box_hand_made_positions(read_level, text, pushed, is_frozen):
     assert find_frozen(read_level, text, pushed) is is_frozen
+
+
+def test_has_frozen_box_in_a_block_of_a_thousand_boxes_is_found_soon(read_level):
+    rows = ["#" + "-" * 40 + "#", *30 * ["#--" + "$" * 36 + "--#"], "#@" + "." * 39 + "#"]
+    layout, state = read_level(" ".join(["#" * 42, *rows, "#" * 42]))
+    # In the middle all hold each other.
+    assert has_frozen_box(layout, ~layout.walls, state.boxes, 42 * 16 + 20)
+    assert not has_frozen_box(layout, ~layout.walls, 1 << 42 * 16 + 20, 42 * 16 + 20)
+
+
+def draw_crowd(rng):
+    """Draw walls, up to 8 boxes and targets of a small room; play need not lead there."""
+    rows, columns = rng.integers(4, 8, size=2).tolist()
+    cells = [r * columns + c for r in range(1, rows - 1) for c in range(1, columns - 1)]
+    floor = [cell for cell in cells if rng.random() < 0.8]
+    boxes = rng.permutation(floor)[: 1 + rng.integers(8)].tolist()
+    targets = rng.permutation(floor)[: len(boxes)].tolist()
+    walls = (1 << rows * columns) - 1 - sum(1 << cell for cell in floor)
+    return Layout(rows, columns, walls, sum(1 << cell for cell in targets)), boxes
+
+
+def list_holding(layout, live, boxes):
+    """Return every box of a set whose members all hold each other, found by trying all sets."""
+
+    def is_held(box, members, distance):
+        sides = (box - distance, box + distance)
+        is_between_dead = not any(live >> side & 1 for side in sides)
+        return is_between_dead or any(s in members or layout.walls >> s & 1 for s in sides)
+
+    held = set()
+    for size in range(1, len(boxes) + 1):
+        for members in itertools.combinations(boxes, size):
+            axes = itertools.product(members, (1, layout.columns))
+            if all(is_held(box, members, distance) for box, distance in axes):
+                held.update(members)
+    return held
+
+
+def test_has_frozen_box_finds_the_sets_that_hold_themselves():
+    rng = np.random.default_rng(6)
+    counts = [0, 0]
+    for _ in range(300):
+        layout, boxes = draw_crowd(rng)
+        live = PushDistances(layout).live_cells
+        held = list_holding(layout, live, boxes)
+        for pushed in boxes:
+            suspects = {pushed, *(pushed + offset for offset in layout.offsets)}
+            expected = any(not layout.targets >> box & 1 for box in held & suspects)
+            mask = sum(1 << box for box in boxes)
+            assert has_frozen_box(layout, live, mask, pushed) is expected
+            counts[expected] += 1
+    assert min(counts) > 200
 
 
 def test_has_frozen_box_never_condemns_a_position_that_can_be_solved(search_length):

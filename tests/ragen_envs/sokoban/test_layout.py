@@ -116,18 +116,24 @@ def test_generate_level_holds_plain_integers():
         ((6, 6), 1, 1000, None, "min_solution_length"),
         ((6, 6), 1, 5, 4, "max_solution_length"),
         ((6, 6), 1, 1, 0, "max_solution_length"),
+        ((101, 5), 1, 1, None, "size"),
+        ((10**6, 10**6), 10**6, 1, None, "size"),
+        ((6, 6), 10**400, 1, None, "num_boxes"),
+        ((6, 6), 1, 10**400, None, "min_solution_length"),
+        ((6, 6), 1, 5, True, "max_solution_length"),
     ],
 )
 def test_check_request_impossible_raises_naming_the_argument(
     size, num_boxes, shortest, longest, named
 ):
-    with pytest.raises(ValueError, match=f"`{named}`|{named}="):
+    with pytest.raises((TypeError, ValueError), match=f"`{named}`|{named}=") as error:
         check_request(
             size=size,
             num_boxes=num_boxes,
             min_solution_length=shortest,
             max_solution_length=longest,
         )
+    assert len(str(error.value)) < 700
 
 
 def test_check_request_no_integer_raises_type_error():

@@ -2,6 +2,7 @@ import time
 
 import pytest
 
+from ragen_envs.sokoban import level_file as level_file_module
 from ragen_envs.sokoban.dynamics import list_cells
 from ragen_envs.sokoban.level_file import build_level, parse_levels, read_levels
 
@@ -158,6 +159,29 @@ def test_parse_levels_wrong_form_raises_with_file_line_and_reason(rows, line, re
         parse(f"{SMALL}\n{text}\n\n{SMALL}")  # good levels around it do not hide it
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(101, 5), (5, 101), (10**4, 10**4)])
+def test_parse_levels_larger_than_the_limit_raises(rows, columns):
+    room = [f"#@$.{95 * ' '}#", *97 * [f"#{98 * ' '}#"]]
+    assert parse("\n".join([100 * "#", *room, 100 * "#"]))[0].size == (100, 100)
+    # Ragged, so that the text is far smaller than the board.
+    text = "\n".join([columns * "#", "#@$.#", *(rows - 3) * ["#"], "#"])
+    found = rf"at most 100 rows and columns, found {rows} rows and {columns} columns"
+    with pytest.raises(ValueError, match=rf"^file\.txt, line 1: a level must have {found}"):
+        parse(text)
+
+
+def test_read_levels_longer_than_the_limit_raises(tmp_path, monkeypatch):
+    text = f"{SMALL}\n\n{SMALL}\n"
+    path = tmp_path / "levels.txt"
+    path.write_text(text)
+    monkeypatch.setattr(level_file_module, "MAX_CHARACTERS", len(text))
+    assert len(read_levels(path)) == len(read_levels(text)) == 2
+    path.write_text(text + "\n")
+    for source in (path, text + "\n", "/dev/zero"):
+        with pytest.raises(ValueError, match=rf"^`levels`.* at most {len(text)} characters"):
+            read_levels(source)
+
+
 @pytest.mark.parametrize("text", ["", "\n", "no level here\n", "; ####\n", "-----\n\n_____"])
 def test_parse_levels_without_a_level_raises(text):
     with pytest.raises(ValueError, match=r"^file\.txt must hold a level, found none"):
@@ -219,3 +243,9 @@ def test_read_levels_ten_megabytes_load_fast(tmp_path, closed_frame):
     # About 1 s on the slowest machine this was tried on; the promise is 2.
     assert time.process_time() - start < 4
     assert len(levels) == text.count(";")
+
+
+@pytest.mark.parametrize("path", ["nul\0l", "\ud800", ""])
+def test_read_levels_from_what_no_file_is_called_names_levels(path):
+    with pytest.raises(ValueError, match=r"^`levels` must be the path of a level file"):
+        read_levels(path)

@@ -97,6 +97,10 @@ def test_the_suite_plays_every_environment(capsys):
         (["tiny", "--env", BANDIT, "--output", ""], "`--output` must be the path of a folder"),
         (["tiny", "--env", BANDIT, "--dtype", "float99"], "invalid choice: 'float99'"),
         (["tiny", "--env", BANDIT, "--output", __file__], "`--output` must be a folder"),
+        (
+            ["tiny", "--env", BANDIT, "--compare", "a" * 300],
+            "`compare` must be a result or a model",
+        ),
         (["no/such-model", "--env", BANDIT], "'no/such-model' could not be loaded"),
         (["tiny", "tiny", "--env", BANDIT], "`MODEL` must name different models"),
     ],
@@ -122,6 +126,16 @@ def test_a_damaged_result_to_compare_with_ends_with_its_reason(content, tmp_path
     assert stop.value.code == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert "`compare` must be a result or a model" in error or "could not be loaded" in error
+
+
+def test_a_model_whose_name_is_no_text_is_printed(tmp_path, capsys):
+    common = ["tiny", "--env", BANDIT, *QUICK]
+    main([*common, "--output", str(tmp_path)])
+    result = read(tmp_path / "results.json")
+    result["settings"]["model"]["name"] = "x\udcff"
+    (tmp_path / "results.json").write_text(json.dumps(result), encoding="utf-8")
+    main([*common, "--compare", str(tmp_path)])
+    assert "x? (second)" in capsys.readouterr().out
 
 
 def test_template_arguments_are_written_down(saved_start, tmp_path):

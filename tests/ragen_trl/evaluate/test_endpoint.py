@@ -347,3 +347,24 @@ def test_arguments_out_of_range_are_refused(arguments, text):
 def test_a_model_without_a_name_is_refused():
     with pytest.raises(ValueError, match="`model` must be the model's name"):
         EndpointPlayer("", settings=EvaluationSettings(), base_url=NOWHERE)
+
+
+@pytest.mark.parametrize(
+    ("content", "think", "thought", "is_said"),
+    [
+        ("hm</think><answer>Up</answer>", True, None, True),
+        ("hm</think><answer>Up</answer>", False, None, False),
+        ("hm</think><answer>Up</answer>", True, "hm", False),
+        (GOOD, True, None, False),
+        ("<answer>Up</answer>", True, None, False),
+    ],
+)
+def test_replies_that_begin_inside_the_think_block_are_said_once(
+    caplog, content, think, thought, is_said
+):
+    with serve(completion(content, reasoning_content=thought)) as server:
+        records = play(make_player(server), make_jobs(think=think))
+    assert caplog.text.count("closes a think block that it has not opened") == is_said
+    if is_said:
+        assert not any(record.valid_turns for record in records)
+        assert "`--reasoning-parser`" in caplog.text

@@ -97,6 +97,22 @@ def test_template_arguments_reach_what_the_model_reads(start, quick):
     assert prompt == "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\nno no no"
 
 
+@pytest.mark.parametrize(
+    ("options", "is_said"),
+    [
+        ({"think": True}, True),
+        ({"think": False}, False),
+        ({"think": True, "chat_template_kwargs": {"closed": True}}, False),
+    ],
+)
+def test_a_template_that_opens_a_think_block_is_said(start, quick, caplog, options, is_said):
+    model, tokenizer = start[0], copy.deepcopy(start[1])
+    tokenizer.chat_template += "<think>{% if closed %}</think>{% endif %}"
+    LocalPlayer(model, tokenizer, name="m", settings=quick(**options))
+    assert ("The chat template opens `<think>` itself" in caplog.text) is is_said
+    assert ("or `think=False`" in caplog.text) is is_said
+
+
 def test_a_prompt_without_room_for_a_reply_is_an_error_and_no_failed_episode(make_player, quick):
     (record,) = play(make_player(quick(max_trajectory_tokens=20)), make_jobs(quick(), [BANDIT])[:1])
     assert record.error.startswith("the first prompt has ")

@@ -1,9 +1,12 @@
 import json
+import math
 
 import pytest
 
+from ragen_trl.records import write_trajectories
 from ragen_trl.report.episodes import board_rows, read_episodes, split_reply, summarize_groups
 from ragen_trl.report.run_folder import read_run
+from tests.episodes import make_trajectory
 from tests.runs import BOARDS, LAKE, write_evaluation, write_rollout, write_run
 
 
@@ -85,7 +88,7 @@ def test_read_episodes_cuts_texts_that_are_very_long(tmp_path):
         {"turns": [{"reply": "r", "observation": None}]},
         {"env_id": 3},
         {"group_id": None},
-        {"total_reward": None},
+        {"total_reward": "0.5"},
     ],
 )
 def test_read_episodes_leaves_out_lines_that_hold_no_episode(damage, tmp_path):
@@ -194,6 +197,14 @@ def test_returns_too_large_for_a_mean_are_left_out_with_a_note(tmp_path):
     book = read(tmp_path)
     assert [(g["mean"], g["std"]) for g in book.groups] == [(None, 0.0), (0.0, None)]
     assert [e["reward"] for e in book.episodes].count(1e308) == 2
-    assert (
-        "The returns of 2 groups are too large for a mean or std, which is left out." in book.notes
-    )
+    note = "The returns of 2 groups are too large, or not finite, for a mean or std, which is left out."
+    assert note in book.notes
+
+
+def test_returns_that_are_not_finite_are_shown_as_unknown(tmp_path):
+    # As a trainer writes a return beyond all floats: as null.
+    rows = [(make_trajectory(reward=value), {"step": 0}) for value in (0.5, math.inf, 1.0)]
+    write_trajectories(tmp_path / "trajectories" / "train-00000.jsonl", rows)
+    book = read(tmp_path)
+    assert [e["reward"] for e in book.episodes] == [0.5, None, 1.0]
+    assert [(g["size"], g["mean"], g["std"]) for g in book.groups] == [(3, None, None)]
