@@ -109,6 +109,21 @@ def test_critic_of_a_lora_policy_holds_an_adapter_and_a_head_alone(start):
     assert policy.peft_config["default"].lora_dropout == 0.5
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"target_modules": ["q_proj", "embed_tokens"]},
+        {"target_modules": ["q_proj"], "trainable_token_indices": [5, 6]},
+    ],
+)
+def test_critic_trains_what_peft_keeps_without_a_module(start, options):
+    policy = get_peft_model(make_policy(start), LoraConfig(r=4, **options))
+    own = {name for name, p in policy.named_parameters() if p.requires_grad}
+    trained = build(policy).trained_parameters()
+    names = {name.replace("default", ADAPTER_NAME) for name in own}
+    assert names | {"value_head.weight", "value_head.bias"} == trained.keys()
+
+
 def test_policys_adapter_by_the_critics_name_is_refused(start):
     policy = get_peft_model(
         make_policy(start), LoraConfig(target_modules="all-linear"), adapter_name=ADAPTER_NAME
