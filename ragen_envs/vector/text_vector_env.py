@@ -10,7 +10,13 @@ from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from ragen_envs.argument_checks import check_options, check_seed, check_whole_number, show
+from ragen_envs.argument_checks import (
+    check_given_seed,
+    check_options,
+    check_seed,
+    check_whole_number,
+    show,
+)
 from ragen_envs.registration import MAX_EPISODE_STEPS
 from ragen_envs.text_env import DYNAMICS_SEED, TextEnv
 from ragen_envs.vector.boards import Texts
@@ -300,7 +306,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
         if isinstance(seed, np.ndarray) and seed.shape == ():
             seed = seed[()]
         if not isinstance(seed, Sequence | np.ndarray) or isinstance(seed, str | bytes):
-            first = check_whole_number("seed", seed)
+            first = check_given_seed(seed)
             return [first + index for index in range(self.num_envs)]
         seeds = list(seed)
         if len(seeds) != self.num_envs:
