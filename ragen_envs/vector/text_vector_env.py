@@ -25,7 +25,8 @@ from ragen_envs.vector.streams import Indices, RandomStreams
 Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
-MAX_ENVS = 1_000_000
+# More take seconds to make, most of it Gymnasium's for their spaces and generators.
+MAX_ENVS = 50_000
 RESET_MASK = "reset_mask"
 # Of the environments that something is wrong with, so many are named in a message.
 _MAX_NAMED = 10
