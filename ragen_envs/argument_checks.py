@@ -11,6 +11,8 @@ import gymnasium as gym
 import numpy as np
 
 _MAX_SHOWN = 200
+# Numpy takes time quadratic in the length of a seed. Hashes have 512 bits or less.
+MAX_SEED_BITS = 4096
 
 
 def show(value: Any, *, write: Callable[[Any], str] = repr) -> str:
@@ -99,9 +101,19 @@ def check_seed(seed: Any, argument: str = "seed") -> int | None:
 
     Raises:
         TypeError: If it is no integer; a bool is none.
-        ValueError: If it is negative.
+        ValueError: If it is negative or has more than `MAX_SEED_BITS` bits.
     """
-    return None if seed is None else check_whole_number(argument, seed)
+    return None if seed is None else check_given_seed(seed, argument)
+
+
+def check_given_seed(seed: Any, argument: str = "seed") -> int:
+    """Return a seed as `int` where there must be one; errors as of `check_seed`."""
+    number = check_whole_number(argument, seed)
+    if number.bit_length() > MAX_SEED_BITS:
+        raise ValueError(
+            f"`{argument}` must be below 2**{MAX_SEED_BITS}, got {show(seed)}. Use a smaller number."
+        )
+    return number
 
 
 def check_options(options: Any) -> dict[str, Any]:

@@ -80,6 +80,7 @@ class Curriculum:
         self.window = check_whole_number("window", window, minimum=1, maximum=MAX_EPISODES)
         self.stage = 0
         self._batches: deque[tuple[float, int]] = deque()  # (successes, episodes) of each update
+        self._num_episodes = 0  # in all of them
 
     @classmethod
     def by_steps(cls, *, first: int, step: int, last: int, **kwargs: Any) -> Self:
@@ -125,7 +126,7 @@ class Curriculum:
     @property
     def num_episodes(self) -> int:
         """Number of episodes in the window."""
-        return sum(count for _, count in self._batches)
+        return self._num_episodes
 
     @property
     def success_rate(self) -> float | None:
@@ -158,10 +159,11 @@ class Curriculum:
             "num_episodes", num_episodes, minimum=1, maximum=MAX_EPISODES
         )
         self._batches.append((success * num_episodes, num_episodes))
+        self._num_episodes += num_episodes
         # Whole batches leave the window, and only those that it can do without.
-        while self.num_episodes - self._batches[0][1] >= self.window:
-            self._batches.popleft()
-        return self.num_episodes >= self.window and self._move()
+        while self._num_episodes - self._batches[0][1] >= self.window:
+            self._num_episodes -= self._batches.popleft()[1]
+        return self._num_episodes >= self.window and self._move()
 
     def _move(self) -> bool:
         rate = self.success_rate
@@ -172,6 +174,7 @@ class Curriculum:
             return False
         self.stage = new_stage
         self._batches.clear()
+        self._num_episodes = 0
         return True
 
     def state_dict(self) -> dict[str, Any]:
@@ -201,6 +204,7 @@ class Curriculum:
                 f"{show(stage)}."
             )
         self.stage, self._batches = stage, deque(batches)
+        self._num_episodes = sum(count for _, count in batches)
 
 
 def _check_range(length_range: LengthRange, argument: str = "ranges") -> LengthRange:

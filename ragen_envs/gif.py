@@ -13,6 +13,8 @@ from ragen_envs.rendering import Picture
 
 SECONDS_PER_FRAME = 0.4
 SECONDS_AT_END = 1.6
+# Of all frames together: some seconds and a gigabyte. 2,700 frames of a six-by-six board.
+MAX_PIXELS = 100_000_000
 
 
 def render_gif(
@@ -40,7 +42,8 @@ def render_gif(
 
     Raises:
         TypeError: If an argument has the wrong type or the environment draws something else.
-        ValueError: If the environment does not draw pictures or a number is out of range.
+        ValueError: If the environment does not draw pictures, a number is out of range, or all
+            frames together have more than `MAX_PIXELS`.
         ImportError: If Pillow is missing.
 
     Example:
@@ -73,6 +76,7 @@ def render_gif(
         _, _, terminated, truncated, _ = env.step(action)
         is_over = bool(terminated or truncated)
         frames.append(_read_frame(env))
+        _check_size("actions", frames)
     return write_gif(frames, path, seconds_per_frame=seconds_per_frame)
 
 
@@ -97,7 +101,8 @@ def write_gif(
 
     Raises:
         TypeError: If an argument has the wrong type.
-        ValueError: If there are no frames, their shapes differ or a number is out of range.
+        ValueError: If there are no frames, their shapes differ, they have more than `MAX_PIXELS`
+            together, or a number is out of range.
         ImportError: If Pillow is missing.
     """
     _check_path(path)
@@ -107,8 +112,10 @@ def write_gif(
         check_picture("frames", frame)
     if len({frame.shape for frame in frames}) != 1:
         raise ValueError(
-            f"`frames` must hold pictures of one shape, got {[frame.shape for frame in frames]}."
+            "`frames` must hold pictures of one shape, got "
+            f"{show([frame.shape for frame in frames])}."
         )
+    _check_size("frames", frames)
     check_number("seconds_per_frame", seconds_per_frame, minimum=0.01, maximum=60)
     check_number("seconds_at_end", seconds_at_end, minimum=0, maximum=60)
     try:
@@ -136,6 +143,15 @@ def _check_path(path: Any) -> None:
     # Pillow would write another format, or say after the episode that it knows none of this name.
     if Path(path).suffix.lower() != ".gif":
         raise ValueError(f"`path` must end in .gif, got {show(path)}. Rename the file.")
+
+
+def _check_size(argument: str, frames: Sequence[Picture]) -> None:
+    height, width, _ = frames[0].shape
+    if len(frames) * height * width > MAX_PIXELS:
+        raise ValueError(
+            f"`{argument}` must give at most {MAX_PIXELS // (height * width):,} frames of {width} x "
+            f"{height} pixels, got more. Leave some out, or draw a smaller board."
+        )
 
 
 def _read_frame(env: gym.Env[Any, Any]) -> Picture:

@@ -15,6 +15,7 @@ from ragen_envs.argument_checks import (
     check_env,
     check_env_id,
     check_env_kwargs,
+    check_given_seed,
     check_number,
     check_options,
     check_whole_number,
@@ -29,8 +30,10 @@ from ragen_envs.solvers import unwrap_own
 __all__ = ["Split", "Splits", "canonical_form", "is_held_out", "split_seeds"]
 
 # If each level is on a side with probability p, this many over p misses in a row never happen
-# (e^-100); it takes an environment with a handful of levels.
-MAX_MISSES = 100
+# (e^-30); it takes an environment with a handful of levels.
+MAX_MISSES = 30
+# A smaller side is not looked for: seeds in the ten thousands would be tried for each of its own.
+MIN_SHARE = 0.001
 # Listed at once; `train_seeds` gives any number, one at a time.
 MAX_SEEDS = 1_000_000
 
@@ -152,7 +155,7 @@ class Splits:
 
     def is_validation(self, seed: int, *, options: dict[str, Any] | None = None) -> bool:
         """Tell which side a seed is on; `options` are those it will be reset with."""
-        seed = check_whole_number("seed", seed)
+        seed = check_given_seed(seed)
         if not self.is_by_level:
             check_options(options)
             return _hash_to_unit(f"seed {seed}") < self.validation_share
@@ -167,9 +170,9 @@ class Splits:
         Raises:
             TypeError: If an argument has the wrong type.
             ValueError: If `first_seed` is negative, or there are so few levels that none is on this
-                side.
+                side, or their share is below `MIN_SHARE`.
         """
-        first_seed = check_whole_number("first_seed", first_seed)
+        first_seed = check_given_seed(first_seed, "first_seed")
         return self._list_side(first_seed, check_options(options), wants_validation=False)
 
     def validation_seeds(
@@ -180,17 +183,33 @@ class Splits:
         Raises:
             TypeError: If an argument has the wrong type.
             ValueError: If a number is out of range, or there are so few levels that none is on this
-                side.
+                side, or their share is below `MIN_SHARE`.
         """
         num_seeds = check_whole_number("num_seeds", num_seeds, maximum=MAX_SEEDS)
-        first_seed = check_whole_number("first_seed", first_seed)
+        first_seed = check_given_seed(first_seed, "first_seed")
         seeds = self._list_side(first_seed, check_options(options), wants_validation=True)
         return tuple(itertools.islice(seeds, num_seeds))
 
     def _list_side(
         self, first_seed: int, options: dict[str, Any] | None, *, wants_validation: bool
     ) -> Iterator[int]:
+        """Check the share of a side at once and return its seeds one at a time."""
         share = self.validation_share if wants_validation else 1 - self.validation_share
+        if share < MIN_SHARE:
+            raise ValueError(
+                f"`validation_share` must be in [{MIN_SHARE}, {1 - MIN_SHARE}] to find seeds of "
+                f"both sides, got {self.validation_share}. Use a share such as 0.1."
+            )
+        return self._search(first_seed, options, share, wants_validation=wants_validation)
+
+    def _search(
+        self,
+        first_seed: int,
+        options: dict[str, Any] | None,
+        share: float,
+        *,
+        wants_validation: bool,
+    ) -> Iterator[int]:
         num_misses = 0
         for seed in itertools.count(first_seed):
             if self.is_validation(seed, options=options) == wants_validation:
@@ -239,8 +258,10 @@ def split_seeds(
     num_train = check_whole_number("num_train", num_train, maximum=MAX_SEEDS)
     num_validation = check_whole_number("num_validation", num_validation, maximum=MAX_SEEDS)
     with Splits(env, validation_share=validation_share, **kwargs) as splits:
+        # That of validation is short and fails first.
+        validation = splits.validation_seeds(num_validation, first_seed=first_seed)
         train = itertools.islice(splits.train_seeds(first_seed), num_train)
-        return Split(tuple(train), splits.validation_seeds(num_validation, first_seed=first_seed))
+        return Split(tuple(train), validation)
 
 
 def _draw_lake(env: FrozenLakeEnv) -> list[str]:

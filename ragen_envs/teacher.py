@@ -13,7 +13,7 @@ from ragen_envs.argument_checks import (
     check_env_id,
     check_env_kwargs,
     check_flag,
-    check_whole_number,
+    check_given_seed,
 )
 from ragen_envs.baselines.policies import greedy_actions, write_reply
 from ragen_envs.frozen_lake import FrozenLakeEnv
@@ -71,7 +71,7 @@ def demonstrations(
         <think>A box is 1 up of me, and its target is 1 up of it. I push Up.</think><answer>Up</answer>
     """
     check_limit("num_episodes", num_episodes)
-    seed = check_whole_number("seed", seed)
+    seed = check_given_seed(seed)
     check_flag("thoughts", thoughts)
     episodes = _play_episodes(
         partial(gym.make, check_env_id("id", id), **check_env_kwargs("env_kwargs", env_kwargs)),

@@ -10,9 +10,9 @@ from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.utils import seeding
 
 from ragen_envs.argument_checks import (
+    check_given_seed,
     check_options,
     check_seed,
-    check_whole_number,
     is_index,
     show,
 )
@@ -211,6 +211,6 @@ def check_dynamics_seed(seed: Any) -> int:
 
     Raises:
         TypeError: If it is no integer.
-        ValueError: If it is negative.
+        ValueError: If it is negative or very large.
     """
-    return check_whole_number(f"options[{DYNAMICS_SEED!r}]", seed)
+    return check_given_seed(seed, f"options[{DYNAMICS_SEED!r}]")

@@ -1,7 +1,8 @@
 """A text space that can be used with the shared memory of `gymnasium.vector.AsyncVectorEnv`."""
 
+import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from gymnasium import spaces
 from gymnasium.vector.utils import read_from_shared_memory
@@ -14,6 +15,12 @@ class SharedText(spaces.Text):
     that object from every later `reset` and `step`. Arrays are views and keep up; the strings of a
     plain `Text` stay what they were before the first reset.
     """
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # A batch holds a copy for each environment. The characters never change and are shared.
+        copied = copy.copy(self)
+        copied._np_random = copy.deepcopy(self._np_random, memo)
+        return copied
 
 
 class _LiveTexts(Sequence[str]):

@@ -18,8 +18,10 @@ MAX_FLOOR_SHARE = 1.0
 # A state costs about 1 microsecond: a search may take some 5 ms, a level some 200 ms.
 MAX_STATES_PER_SEARCH = 5_000
 MAX_STATES_PER_LEVEL = 150_000
-# What an attempt costs besides its search, in states; it bounds the number of attempts.
+# What an attempt costs besides its search, in states; it bounds the number of attempts. Of a large
+# room each further cell costs about as much as a state.
 STATES_PER_ATTEMPT = 50
+CELLS_PER_ATTEMPT = 100
 
 
 class Level(NamedTuple):
@@ -144,7 +146,8 @@ def generate_level(
         is_picky = not is_picky
         targets = _draw_targets(rng, floor, columns, num_boxes, is_picky=is_picky)
         search = _search_backward(floor, columns, targets, max_solution_length)
-        states_left -= STATES_PER_ATTEMPT + search.num_states
+        states_left -= STATES_PER_ATTEMPT + max(0, num_cells - CELLS_PER_ATTEMPT)
+        states_left -= search.num_states
         longest = len(search.layers) - 1
         if longest >= min_solution_length:
             length = int(rng.integers(min_solution_length, longest + 1))

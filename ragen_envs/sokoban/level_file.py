@@ -30,6 +30,7 @@ _BLOCK = re.compile(
 _MAX_CACHED_FILES = 8
 # Read in about two seconds; 100,000 levels of ten by ten are 11 million.
 MAX_CHARACTERS = 16_000_000
+MAX_LEVELS = 300_000
 
 
 class WrittenLevel(NamedTuple):
@@ -86,7 +87,7 @@ def parse_levels(text: str, source: str) -> tuple[WrittenLevel, ...]:
         ValueError: If there is no level, or one has a foreign character, not exactly one player,
             not as many boxes as targets, no box off target, a gap in its outer wall, or more than
             `MAX_SIZE` rows or columns; the message names source, line and reason. If the text is
-            longer than `MAX_CHARACTERS`.
+            longer than `MAX_CHARACTERS` or holds more than `MAX_LEVELS`.
     """
     if len(text) > MAX_CHARACTERS:
         raise ValueError(
@@ -95,11 +96,16 @@ def parse_levels(text: str, source: str) -> tuple[WrittenLevel, ...]:
         )
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").expandtabs()
     text = text.replace("-", " ").replace("_", " ")
-    levels = []
+    levels: list[WrittenLevel] = []
     line, counted = 1, 0
     for block in _BLOCK.finditer(text):
         line += text.count("\n", counted, block.start())
         counted = block.start()
+        if len(levels) == MAX_LEVELS:
+            raise ValueError(
+                f"{source} must hold at most {MAX_LEVELS:,} levels, got more. Split it into several "
+                "sources."
+            )
         levels.append(_read_block(block[0], source, line))
     if not levels:
         raise ValueError(

@@ -10,7 +10,13 @@ from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from ragen_envs.argument_checks import check_options, check_seed, check_whole_number, show
+from ragen_envs.argument_checks import (
+    check_given_seed,
+    check_options,
+    check_seed,
+    check_whole_number,
+    show,
+)
 from ragen_envs.registration import MAX_EPISODE_STEPS
 from ragen_envs.text_env import DYNAMICS_SEED, TextEnv
 from ragen_envs.vector.boards import Texts
@@ -19,7 +25,8 @@ from ragen_envs.vector.streams import Indices, RandomStreams
 Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
-MAX_ENVS = 1_000_000
+# More take seconds to make, most of it Gymnasium's for their spaces and generators.
+MAX_ENVS = 50_000
 RESET_MASK = "reset_mask"
 # Of the environments that something is wrong with, so many are named in a message.
 _MAX_NAMED = 10
@@ -300,7 +307,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Any, npt.NDArray[Any]]):
         if isinstance(seed, np.ndarray) and seed.shape == ():
             seed = seed[()]
         if not isinstance(seed, Sequence | np.ndarray) or isinstance(seed, str | bytes):
-            first = check_whole_number("seed", seed)
+            first = check_given_seed(seed)
             return [first + index for index in range(self.num_envs)]
         seeds = list(seed)
         if len(seeds) != self.num_envs:

@@ -8,6 +8,7 @@ import pytest
 
 import ragen_envs
 from ragen_envs import render_gif
+from ragen_envs.splits import split_seeds
 from ragen_envs.vector import BanditVectorEnv
 from tests.odd_arguments import (
     Call,
@@ -169,3 +170,20 @@ def test_an_empty_path_of_a_gif_is_refused_before_anything_is_played():
     with pytest.raises(ValueError, match="`path` must be the path of a file"):
         render_gif(env, [0], "", seed=0)
     assert not env.unwrapped.has_state
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_seeds_that_take_numpy_too_long_are_named(env_id):
+    seed, env = 1 << 10**7, gym.make(env_id)
+    calls = (
+        lambda: env.reset(seed=seed),
+        lambda: gym.make_vec(env_id, num_envs=2).reset(seed=seed),
+        lambda: gym.make_vec(env_id, num_envs=2).reset(seed=[0, seed]),
+        lambda: split_seeds(env_id, num_train=1, num_validation=1, first_seed=seed),
+        lambda: ragen_envs.demonstrations(env_id, 1, seed=seed),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match=r"^`(first_)?seed` must be below 2\*\*4096, got "):
+            call()
+    with pytest.raises(ValueError, match=r"^`options\['dynamics_seed'\]` must be below 2\*\*4096"):
+        env.reset(options={"dynamics_seed": seed})

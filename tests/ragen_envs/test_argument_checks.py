@@ -132,3 +132,13 @@ def test_check_picture_refuses_other_kinds_and_shapes():
 def test_the_seed_of_a_reset_may_be_missing():
     assert checks.check_seed(None) is None
     assert checks.check_seed(np.uint64(7)) == 7
+    assert checks.check_seed(2**4096 - 1) == 2**4096 - 1
+
+
+@pytest.mark.parametrize("check", [checks.check_seed, checks.check_given_seed])
+def test_check_seed_of_endless_digits_raises(check):
+    for seed in (2**4096, 1 << 10**7):  # numpy takes 20 s for the second
+        with pytest.raises(ValueError, match=r"^`first_seed` must be below 2\*\*4096, got "):
+            check(seed, "first_seed")
+    with pytest.raises(TypeError, match=r"^`seed` must be an integer"):
+        checks.check_given_seed(None)

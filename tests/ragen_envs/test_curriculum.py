@@ -1,4 +1,5 @@
 import json
+import time
 
 import gymnasium as gym
 import numpy as np
@@ -194,3 +195,15 @@ def test_update_with_a_bad_argument_raises_and_changes_nothing(success, num_epis
     with pytest.raises(ValueError, match=f"^{message} must be"):
         curriculum.update(success, num_episodes)
     assert curriculum.success_rate is None
+
+
+def test_update_takes_as_long_in_a_wide_window_as_in_a_narrow_one():
+    curriculum = Curriculum(RANGES, window=10**12)
+    begin = time.process_time()
+    for _ in range(30_000):
+        curriculum.update(1.0, 2)
+    assert time.process_time() - begin < 5  # about 0.1; with a sum in each update, 25
+    assert (curriculum.num_episodes, curriculum.success_rate) == (60_000, 1.0)
+    restored = Curriculum(RANGES, window=10**12)
+    restored.load_state_dict(curriculum.state_dict())
+    assert restored.num_episodes == 60_000

@@ -1,3 +1,4 @@
+import itertools
 import subprocess
 import sys
 
@@ -6,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ragen_envs import AgentTurns, render_gif, solve
+from ragen_envs import AgentTurns, gif, render_gif, solve
 from ragen_envs.gif import write_gif
 
 SOKOBAN = "ragen/Sokoban-v0"
@@ -119,6 +120,19 @@ try:
 except ImportError as error:
     print(error)
 """
+
+
+def test_gifs_of_more_pixels_than_can_be_written_soon_are_refused(tmp_path, monkeypatch):
+    env = gym.make("ragen/Sokoban-v0", render_mode="rgb_array", max_episode_steps=10**9)
+    picture = np.zeros((192, 192, 3), np.uint8)
+    monkeypatch.setattr(gif, "MAX_PIXELS", 4 * 192 * 192 + 1)
+    path = tmp_path / "a.gif"
+    render_gif(env, [0, 1, 2], path, seed=0)
+    message = r"must give at most 4 frames of 192 x 192 pixels, got more\. Leave some out"
+    with pytest.raises(ValueError, match=r"^`actions` " + message):
+        render_gif(env, itertools.cycle([0, 1]), path, seed=0)
+    with pytest.raises(ValueError, match=r"^`frames` " + message):
+        write_gif(5 * [picture], path)
 
 
 def test_package_imports_without_pillow_and_says_how_to_get_it():

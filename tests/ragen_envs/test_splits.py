@@ -247,10 +247,24 @@ def test_split_with_too_few_levels_raises_on_the_empty_side_alone():
     splits = Splits("ragen/Sokoban-v0", levels="\n".join(ROOM), validation_share=0.999)
     assert splits.validation_seeds(3) == (0, 1, 2)
     splits = Splits(SokobanEnv(levels="\n".join(ROOM)), validation_share=0.5)
-    # Misses have probability 1/2 each, if there are enough levels; 201 in a row say that there are
+    # Misses have probability 1/2 each, if there are enough levels; 61 in a row say that there are
     # not.
-    with pytest.raises(ValueError, match=r"^`validation_share` must leave .* got 0\.5, and 201"):
+    with pytest.raises(ValueError, match=r"^`validation_share` must leave .* got 0\.5, and 61"):
         next(splits.train_seeds()) if splits.is_validation(0) else splits.validation_seeds(1)
+
+
+@pytest.mark.parametrize("env_id", ["ragen/Bandit-v0", "ragen/FrozenLake-v0", "ragen/Sokoban-v0"])
+def test_split_does_not_look_for_a_side_that_hardly_a_level_is_on(env_id):
+    message = r"^`validation_share` must be in \[0\.001, 0\.999\] to find seeds of both sides, got "
+    small, large = (Splits(env_id, validation_share=share) for share in (1e-9, 1 - 1e-9))
+    assert next(small.train_seeds()) == 0
+    assert large.validation_seeds(1) == (0,)
+    with pytest.raises(ValueError, match=message):
+        small.validation_seeds(1)
+    with pytest.raises(ValueError, match=message):
+        large.train_seeds()
+    with pytest.raises(ValueError, match=message):  # at once, not after all training seeds
+        split_seeds(env_id, num_train=10**6, num_validation=1, validation_share=1e-9)
 
 
 @pytest.mark.parametrize("share", [0, 1, -0.1, 1.5])

@@ -53,6 +53,16 @@ def test_shared_text_equals_the_plain_space_and_survives_pickling():
     assert isinstance(batch_space(SPACE, 3), spaces.Tuple)
 
 
+def test_shared_text_deep_copies_share_characters_and_no_luck():
+    space = SharedText(max_length=50, charset="ab√\n", seed=3)
+    copied = copy.deepcopy(space)
+    assert copied == space
+    assert copied.character_set is space.character_set
+    alike = [space.sample() for _ in range(3)]
+    assert [copied.sample() for _ in range(3)] == alike
+    assert space.sample() == copied.sample()
+
+
 @pytest.mark.parametrize(("text", "inside"), [("a√b", True), ("", False), ("c", False)])
 def test_shared_text_contains_what_the_plain_space_contains(text, inside):
     assert SPACE.contains(text) is inside

@@ -245,6 +245,16 @@ def test_read_levels_ten_megabytes_load_fast(tmp_path, closed_frame):
     assert len(levels) == text.count(";")
 
 
+def test_read_levels_more_than_can_be_read_soon_are_refused(monkeypatch):
+    monkeypatch.setattr(level_file_module, "MAX_LEVELS", 3)
+    level = SMALL + "\n\n"
+    assert len(read_levels(3 * level)) == 3
+    with pytest.raises(ValueError, match=r"^`levels` must hold at most 3 levels, got more\."):
+        read_levels(4 * level)
+    with pytest.raises(ValueError, match=r"^`levels\[1\]` must hold at most 3 levels"):
+        read_levels([3 * level, 4 * level])
+
+
 @pytest.mark.parametrize("path", ["nul\0l", "\ud800", ""])
 def test_read_levels_from_what_no_file_is_called_names_levels(path):
     with pytest.raises(ValueError, match=r"^`levels` must be the path of a level file"):

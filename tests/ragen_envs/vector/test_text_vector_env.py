@@ -3,6 +3,7 @@ import copy
 import inspect
 import pickle
 import textwrap
+import time
 import warnings
 
 import gymnasium as gym
@@ -375,3 +376,13 @@ def test_close_can_be_called_twice():
     envs.close()
     envs.close()
     assert envs.closed
+
+
+@pytest.mark.parametrize("env_id", ["ragen/Bandit-v0", LAKE, "ragen/Sokoban-v0"])
+def test_more_environments_than_can_be_made_soon_are_refused(env_id):
+    begin = time.process_time()
+    assert make_native(env_id, 50_000).num_envs == 50_000
+    assert time.process_time() - begin < 8  # about 1.5
+    for num_envs in (50_001, 10**7, 10**400):
+        with pytest.raises(ValueError, match=r"^`num_envs` must be at most 50,000, got "):
+            make_native(env_id, num_envs)
